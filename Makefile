@@ -1,0 +1,37 @@
+# Every target creates the environment it needs: a machine with Python >= 3.11 and make is enough.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test lint bench docs clean
+
+demo: $(READY)
+	$(BIN)/python examples/toy.py
+
+# Twice: everything in float64 with strict dtype promotion, then what must hold in float32 without x64.
+test: $(READY)
+	$(BIN)/pytest -n auto
+	JAX_ENABLE_X64=0 $(BIN)/pytest -n auto -m float32
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(READY)
+	$(BIN)/python -m benchmarks
+
+docs: $(READY)
+	$(BIN)/sphinx-build -W -q -b html docs docs/_build/html
+	@echo "Open docs/_build/html/index.html"
+
+clean:
+	rm -rf $(VENV) out build dist docs/_build .pytest_cache .ruff_cache .mypy_cache
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "marginax needs Python 3.11 or newer, but $(PYTHON) is older. Try: make PYTHON=python3.12"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	@touch $(READY)

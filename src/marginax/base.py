@@ -1,0 +1,41 @@
+"""The contract every algorithm keeps: two pure functions, `init` and `step`, and their words.
+
+    state       = algorithm.init(key, theta, particles)
+    state, info = algorithm.step(key, state, data)
+
+Every State starts with the fields `theta` and `particles` (the estimate and the cloud a user would
+report, never a look-ahead), and is a pytree of arrays only, so that it survives jit, vmap, scan,
+pickling and sharding. Every step takes a key and the data, also when a method has no use for them:
+one contract without exceptions is what lets one loop drive the whole family.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
+
+from jaxtyping import Array, PRNGKeyArray, PyTree
+
+__all__ = ["Algorithm", "Data", "Key", "Latent", "LogJoint", "Particles", "Theta"]
+
+Key: TypeAlias = PRNGKeyArray
+Theta: TypeAlias = PyTree  # floating-point leaves, unconstrained reals
+Latent: TypeAlias = PyTree  # one configuration x of the latent variables
+Particles: TypeAlias = PyTree  # the cloud: a Latent whose every leaf has a leading axis of length N
+Data: TypeAlias = PyTree  # whatever log_joint wants as its third argument; None if nothing
+LogJoint: TypeAlias = Callable[
+    [Theta, Latent, Data], Array
+]  # log p_theta(x, y) of ONE latent, a scalar
+
+
+class Algorithm(NamedTuple):
+    """A method of the family, ready to be stepped by `trajectory` or by a loop of your own.
+
+    Attributes:
+        init: `init(key, theta, particles) -> state`. Checks and copies the starting values.
+        step: `step(key, state, data) -> (state, info)`. One iteration.
+        log_joint: the density the method was built on, kept so that a loop can check it at the
+            start.
+    """
+
+    init: Callable[[Key, Theta, Particles], Any]
+    step: Callable[[Key, Any, Data], tuple[Any, Any]]
+    log_joint: LogJoint | None = None

@@ -1,0 +1,185 @@
+"""Refuses bad input before anything is compiled, in a sentence: what, why not, what to do instead.
+
+Structure, shapes and dtypes are always checked. Values (is it finite?) are checked only when there
+are values to look at: under `jit` and `vmap` they are not known yet, and a loop's own status has to
+report them.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import keystr, tree_flatten_with_path
+from jaxtyping import Array, ArrayLike, PyTree
+
+from marginax.base import Data, Latent, LogJoint, Particles, Theta
+
+__all__ = ["check_log_joint", "check_positive", "check_scalar", "check_start", "is_traced"]
+
+
+def check_start(theta: Theta, particles: Particles) -> tuple[Theta, Particles]:
+    """Checks the starting values and returns them as arrays of a definite dtype."""
+    theta = _floating(theta, "theta", "Write 0.0 instead of 0, or convert with `.astype(float)`.")
+    particles = _floating(
+        particles,
+        "particles",
+        "Convert with `.astype(float)`; a discrete latent has no gradient and must be summed out "
+        "of log_joint.",
+    )
+    _check_leading_axes(particles)
+    _check_finite(theta, "theta")
+    _check_finite(particles, "particles")
+    return theta, particles
+
+
+def check_positive(value: ArrayLike, name: str) -> ArrayLike:
+    """Refuses a step, friction or mass that is not one positive number (unless it is traced)."""
+    if is_traced(value):
+        return value
+    if jnp.ndim(value) != 0:
+        raise ValueError(
+            f"{name} has shape {jnp.shape(value)}, but it must be one number. To sweep over "
+            "values, vmap a function that builds the algorithm from one of them."
+        )
+    if not 0 < float(np.asarray(value)) < float("inf"):
+        raise ValueError(
+            f"{name} is {value}, but it must be a positive finite number. To hold theta or the "
+            "particles where they are, use `optax.set_to_zero()` as their optimiser."
+        )
+    return value
+
+
+def check_scalar(value: Any) -> Any:
+    """Refuses a log joint that is not one real number; called while it is being traced."""
+    if jnp.shape(value) != ():
+        raise ValueError(
+            f"log_joint returned an array of shape {jnp.shape(value)}, but it must return one "
+            "number, the log density of a single latent. Sum over the observations, and do not "
+            "expect the particle axis: log_joint sees one particle at a time."
+        )
+    if not jnp.issubdtype(jnp.result_type(value), jnp.floating):
+        raise TypeError(
+            f"log_joint returned dtype {jnp.result_type(value)}, but a log density must be a real "
+            "floating-point number."
+        )
+    return value
+
+
+def check_log_joint(log_joint: LogJoint, theta: Theta, particles: Particles, data: Data) -> None:
+    """Evaluates the log joint at the start: its shape always, value and gradients if known."""
+    one = jax.tree.map(lambda leaf: leaf[0], particles)
+    try:
+        # Nothing is wrapped around it, so that the user meets the error of their own function.
+        value = jax.eval_shape(log_joint, theta, one, data)
+    except Exception as error:
+        raise ValueError(
+            f"log_joint failed at the start with {type(error).__name__}: {error}\n"
+            f"It was given theta = {_describe(theta)}, one latent = {_describe(one)} and "
+            f"data = {_describe(data)}. Check that theta and particles have the structure and "
+            "shapes your function expects, and that it is written in jax.numpy."
+        ) from error
+    check_scalar(value)
+    # Inside jit every new array is a tracer, also one made of constants.
+    values = (theta, particles, data, jnp.zeros(()))
+    if not any(is_traced(leaf) for leaf in jax.tree.leaves(values)):
+        _check_log_joint_values(log_joint, theta, particles, data)
+
+
+def is_traced(value: Any) -> bool:
+    """Whether this is a stand-in inside jit or vmap, whose value is not known."""
+    return isinstance(value, jax.core.Tracer)
+
+
+def _check_log_joint_values(
+    log_joint: LogJoint, theta: Theta, particles: Particles, data: Data
+) -> None:
+    def value_and_scores(latent: Latent) -> PyTree:
+        return jax.value_and_grad(lambda pair: log_joint(pair[0], pair[1], data))((theta, latent))
+
+    values, scores = jax.vmap(value_and_scores)(particles)
+    if is_traced(values):  # log_joint closes over something that is being traced
+        return
+    finite = jnp.isfinite(values)
+    if not bool(jnp.all(finite)):
+        raise ValueError(
+            f"log_joint is {values[jnp.argmin(finite)]} at the start: it is not finite for "
+            f"{int(jnp.sum(~finite))} of the {finite.shape[0]} particles. Start theta and "
+            "particles inside the support of the model, with constrained quantities on an "
+            "unconstrained scale."
+        )
+    for gradient, name in zip(scores, ("theta", "particles"), strict=True):
+        for path, leaf in tree_flatten_with_path(gradient)[0]:
+            if not bool(jnp.all(jnp.isfinite(leaf))):
+                raise ValueError(
+                    f"The gradient of log_joint with respect to {name}{keystr(path)} is not finite "
+                    "at the start, though log_joint is. Look for a sqrt, a log or a norm at zero, "
+                    "or a `jnp.where` with a bad branch."
+                )
+
+
+def _floating(tree: PyTree, name: str, remedy: str) -> PyTree:
+    def convert(path: Any, leaf: Any) -> Array:
+        try:
+            dtype = jnp.result_type(leaf)
+        except TypeError as error:
+            raise TypeError(
+                f"{name}{keystr(path)} is {leaf!r} of type {type(leaf).__name__}, but {name} must "
+                "be a pytree of arrays."
+            ) from error
+        if not jnp.issubdtype(dtype, jnp.floating):
+            raise TypeError(
+                f"{name}{keystr(path)} has dtype {dtype}, but gradients need real floating-point "
+                f"numbers. {remedy}"
+            )
+        # A weak type (a Python float) would turn strong in the first step and break a scan's carry.
+        return jnp.asarray(leaf, dtype=dtype)
+
+    return jax.tree_util.tree_map_with_path(convert, tree)
+
+
+def _check_leading_axes(particles: Particles) -> None:
+    leaves = tree_flatten_with_path(particles)[0]
+    if not leaves:
+        raise ValueError(
+            "particles has no arrays in it. Pass a pytree of arrays whose leading axis runs over "
+            "the particles."
+        )
+    for path, leaf in leaves:
+        if leaf.ndim == 0:
+            raise ValueError(
+                f"particles{keystr(path)} is a single number, but every leaf needs a leading axis "
+                "over the particles: for one particle, add an axis of length 1."
+            )
+    (first_path, first), *others = leaves
+    for path, leaf in others:
+        if leaf.shape[0] != first.shape[0]:
+            raise ValueError(
+                f"particles{keystr(first_path)} holds {first.shape[0]} particles and "
+                f"particles{keystr(path)} holds {leaf.shape[0]}: the leading axes differ. Every "
+                "leaf must hold the same number of particles."
+            )
+    if first.shape[0] == 0:
+        raise ValueError(
+            "particles has a leading axis of length 0, so there are no particles. Start with at "
+            "least one."
+        )
+
+
+def _check_finite(tree: PyTree, name: str) -> None:
+    for path, leaf in tree_flatten_with_path(tree)[0]:
+        if is_traced(leaf):
+            continue
+        bad = int(np.sum(~np.isfinite(np.asarray(leaf))))
+        if bad:
+            raise ValueError(
+                f"{name}{keystr(path)} is not finite at the start: {bad} of its {leaf.size} values "
+                "are NaN or infinite. Start from finite numbers."
+            )
+
+
+def _describe(tree: PyTree) -> str:
+    if not jax.tree.leaves(tree):
+        return str(tree)
+    words = jax.tree.map(lambda leaf: f"{jnp.result_type(leaf)}{list(jnp.shape(leaf))}", tree)
+    return str(words).replace("'", "")

@@ -1,0 +1,126 @@
+r"""How far to look ahead: rules for the Nesterov coefficient alpha of the accelerated methods.
+
+    ahead_{t+1} = new_{t+1} + alpha (new_{t+1} - new_t)
+
+A rule is asked once per step and per block (theta and the particles each keep their own), after the
+new iterate is known and before it is extrapolated. It sees the alignment <g, new_{t+1} - new_t> of
+the raw ascent direction g (before any optimiser) with the move just made: negative means that the
+momentum now carries the iterate downhill.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, PyTree
+
+from marginax import _tree
+from marginax.checks import is_traced
+
+__all__ = [
+    "MomentumRule",
+    "adaptive_restart",
+    "as_rule",
+    "constant",
+    "liu",
+    "look_ahead",
+    "nesterov",
+    "schedule",
+]
+
+
+class MomentumRule(NamedTuple):
+    """A rule for alpha.
+
+    Attributes:
+        init: `init() -> state`.
+        update: `update(state, alignment) -> (alpha, state)`.
+    """
+
+    init: Callable[[], Any]
+    update: Callable[[Any, Array], tuple[ArrayLike, Any]]
+
+
+def constant(alpha: ArrayLike) -> MomentumRule:
+    """The same alpha at every step, 0 <= alpha < 1; 0 switches the acceleration off."""
+    if not is_traced(alpha) and not (jnp.ndim(alpha) == 0 and 0 <= float(np.asarray(alpha)) < 1):
+        raise ValueError(
+            f"The momentum is {alpha}, but it must be one number with 0 <= momentum < 1."
+        )
+    return MomentumRule(init=tuple, update=lambda state, alignment: (alpha, state))
+
+
+def schedule(alpha_of: Callable[[Array], ArrayLike]) -> MomentumRule:
+    """alpha = alpha_of(k) at step k = 1, 2, ..."""
+
+    def init() -> Array:
+        return jnp.zeros((), jnp.int32)
+
+    def update(count: Array, alignment: Array) -> tuple[ArrayLike, Array]:
+        count = count + 1
+        return alpha_of(count.astype(alignment.dtype)), count
+
+    return MomentumRule(init, update)
+
+
+def nesterov() -> MomentumRule:
+    """Nesterov's schedule for convex problems, alpha = (k - 1) / (k + 2) at step k = 1, 2, ..."""
+    return schedule(lambda k: (k - 1) / (k + 2))
+
+
+def liu(step_size: ArrayLike, strong_convexity: ArrayLike) -> MomentumRule:
+    r"""The constant of Liu et al. (2019) for a mu-strongly convex objective and a step gamma.
+
+        alpha = (2 + b - R) / (2 + b + R)
+        b = 0.2 sqrt(mu gamma),   R = sqrt(b^2 + 4 (1 + b) mu gamma)
+
+    References:
+        Liu, Zhuo, Cheng, Zhang and Zhu (2019), Understanding and accelerating particle-based
+        variational inference, ICML.
+    """
+    product = jnp.asarray(step_size) * strong_convexity
+    if not is_traced(product) and not 0 < float(product) < 1:
+        raise ValueError(
+            f"step_size * strong_convexity is {product}, but this constant needs it strictly "
+            "between 0 and 1."
+        )
+    b = 0.2 * jnp.sqrt(product)
+    root = jnp.sqrt(b**2 + 4 * (1 + b) * product)
+    return constant((2 + b - root) / (2 + b + root))
+
+
+def adaptive_restart() -> MomentumRule:
+    """Momentum that grows until it carries the iterate downhill, then starts again.
+
+    k starts at 0; at every step k <- 0 if the alignment is negative and k + 1 otherwise, and alpha
+    = k / (k + 3) of the new k is used in that same step. So the first alpha is 1/4, and a restart
+    sets the look-ahead to the iterate itself.
+
+    References:
+        O'Donoghue and Candes (2015), Adaptive restart for accelerated gradient schemes.
+    """
+
+    def init() -> Array:
+        return jnp.zeros((), jnp.int32)
+
+    def update(count: Array, alignment: Array) -> tuple[ArrayLike, Array]:
+        count = jnp.where(alignment < 0, 0, count + 1)
+        k = count.astype(alignment.dtype)
+        return k / (k + 3), count
+
+    return MomentumRule(init, update)
+
+
+def as_rule(momentum: MomentumRule | ArrayLike) -> MomentumRule:
+    """A rule as it is; a plain number as `constant(number)`."""
+    return momentum if isinstance(momentum, MomentumRule) else constant(momentum)
+
+
+def look_ahead(
+    rule: MomentumRule, rule_state: Any, direction: PyTree, new: PyTree, old: PyTree
+) -> tuple[PyTree, Any]:
+    """Extrapolates from `new` along new - old: iterates both, never a look-ahead."""
+    move = _tree.difference(new, old)
+    alpha, rule_state = rule.update(rule_state, _tree.inner(direction, move))
+    return _tree.add_scaled(new, alpha, move), rule_state

@@ -1,0 +1,37 @@
+r"""The two gradients of the log joint over a cloud: all that the methods ever ask of a model.
+
+theta score     (1/N) sum_j grad_theta l(theta, x_j)       an estimate of grad_theta log p_theta(y)
+latent scores   grad_x l(theta, x_j), j = 1..N             the score of the posterior p_theta(x | y)
+"""
+
+import jax
+import jax.numpy as jnp
+
+from marginax.base import Data, Latent, LogJoint, Particles, Theta
+from marginax.checks import check_scalar
+
+__all__ = ["latent_score", "latent_scores", "mean_log_joint", "theta_score"]
+
+
+def mean_log_joint(
+    log_joint: LogJoint, theta: Theta, particles: Particles, data: Data
+) -> jax.Array:
+    """(1/N) sum_j l(theta, x_j): the part of the free energy that theta can change."""
+    return jnp.mean(
+        jax.vmap(lambda latent: check_scalar(log_joint(theta, latent, data)))(particles)
+    )
+
+
+def theta_score(log_joint: LogJoint, theta: Theta, particles: Particles, data: Data) -> Theta:
+    """(1/N) sum_j grad_theta l(theta, x_j), in one backward pass."""
+    return jax.grad(lambda theta: mean_log_joint(log_joint, theta, particles, data))(theta)
+
+
+def latent_score(log_joint: LogJoint, theta: Theta, latent: Latent, data: Data) -> Latent:
+    """grad_x l(theta, x) of one latent."""
+    return jax.grad(lambda latent: check_scalar(log_joint(theta, latent, data)))(latent)
+
+
+def latent_scores(log_joint: LogJoint, theta: Theta, particles: Particles, data: Data) -> Particles:
+    """grad_x l(theta, x_j) for every particle of the cloud."""
+    return jax.vmap(lambda latent: latent_score(log_joint, theta, latent, data))(particles)

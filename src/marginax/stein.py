@@ -1,0 +1,80 @@
+r"""The Stein velocity: where a cloud of particles should move to look more like the posterior.
+
+    phi(x) = (1/N) sum_j [ k(x_j, x) s(x_j) + grad_1 k(x_j, x) ]           s(x) = grad_x l(theta, x)
+
+grad_1 is the gradient in the FIRST argument, at x_j. For a kernel that falls with distance it
+points from x_j to x: the particles repel each other, and that is what keeps the cloud from
+collapsing to the mode.
+
+References:
+    Liu and Wang (2016), Stein variational gradient descent, NeurIPS, Algorithm 1.
+"""
+
+from typing import Protocol
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from marginax.base import Particles
+
+__all__ = ["Kernel", "matmul", "radial_velocity", "squared_distances", "velocity"]
+
+
+class Kernel(Protocol):
+    """What the methods ask of a kernel; make one with a function of `marginax.kernels`."""
+
+    def velocity(self, particles: Particles, scores: Particles) -> Particles:
+        """phi at every particle of the cloud, given the scores there."""
+        ...
+
+
+def velocity(kernel: Kernel, particles: Particles, scores: Particles) -> Particles:
+    """phi at every particle, for any pytree of latents.
+
+    Args:
+        kernel: from `marginax.kernels`.
+        particles: the cloud, both the source x_j and the points x at which phi is wanted.
+        scores: s(x_j), in the structure of the cloud.
+
+    Returns:
+        The velocity, in the structure of the cloud.
+    """
+    return kernel.velocity(particles, scores)
+
+
+def radial_velocity(
+    x: Float[Array, "n d"],
+    scores: Float[Array, "n d"],
+    gram: Float[Array, "n n"],
+    repulsion: Float[Array, "n n"],
+) -> Float[Array, "n d"]:
+    """phi of a kernel k = f(r^2), by matrix products; no N x N x D array exists.
+
+    Args:
+        x: the cloud, one particle a row.
+        scores: s(x_j), a row each.
+        gram: K with entries k(x_i, x_j).
+        repulsion: W with entries -2 f'(r^2), so that grad_1 k(x_j, x) = W (x - x_j).
+
+    Returns:
+        (1/N) [K S + diag(W 1) X - W X].
+    """
+    x = x - jnp.mean(
+        x, axis=0, keepdims=True
+    )  # phi does not change, and the difference below loses fewer digits
+    push = jnp.sum(repulsion, axis=1, keepdims=True) * x - matmul(repulsion, x)
+    return (matmul(gram, scores) + push) / x.shape[0]
+
+
+def squared_distances(x: Float[Array, "n d"]) -> Float[Array, "n n"]:
+    """r_ij^2 = ||x_i - x_j||^2 by one matrix product; exactly 0 on the diagonal, never negative."""
+    x = x - jnp.mean(x, axis=0, keepdims=True)  # a cloud far from the origin would cancel to noise
+    norms = jnp.sum(x**2, axis=1)
+    squared = norms[:, None] + norms[None, :] - 2 * matmul(x, x.T)
+    return jnp.where(jnp.eye(x.shape[0], dtype=bool), 0, jnp.maximum(squared, 0))
+
+
+def matmul(a: Array, b: Array) -> Array:
+    """A matrix product in full precision; on GPUs the default rounds float32 to 10 bits."""
+    return jnp.matmul(a, b, precision=jax.lax.Precision.HIGHEST)
