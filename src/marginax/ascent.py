@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, PyTree
+from jaxtyping import ArrayLike, PyTree
 
 from marginax import _tree
 from marginax.base import Data, Particles, Theta
@@ -22,7 +22,7 @@ from marginax.checks import check_positive
 
 __all__ = ["ExactMStep", "Optimiser", "as_optimiser", "ascend", "exact_m_step"]
 
-Optimiser: TypeAlias = optax.GradientTransformation | float | Array
+Optimiser: TypeAlias = optax.GradientTransformation | ArrayLike
 
 
 def as_optimiser(optimiser: Optimiser, name: str) -> optax.GradientTransformationExtraArgs:
@@ -72,8 +72,8 @@ def exact_m_step(maximiser: Callable[[Particles, Data], Theta]) -> ExactMStep:
         >>> import jax, jax.numpy as jnp, marginax as mx
         >>> def log_joint(theta, x, y):
         ...     return -0.5 * jnp.sum((x - theta) ** 2 + (y - x) ** 2)
-        >>> pmgd = mx.pgd(log_joint, mx.exact_m_step(lambda particles, data: jnp.mean(particles)),
-        step_size=0.1)
+        >>> m_step = mx.exact_m_step(lambda particles, data: jnp.mean(particles))
+        >>> pmgd = mx.pgd(log_joint, m_step, step_size=0.1)
         >>> y, x0 = jnp.array([1.0, 2.0, 3.0]), jnp.zeros((50, 3))
         >>> end = mx.trajectory(jax.random.key(0), pmgd, 0.0, x0, y, 200)
         >>> bool(abs(end.theta - 2.0) < 0.5)

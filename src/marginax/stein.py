@@ -10,7 +10,8 @@ References:
     Liu and Wang (2016), Stein variational gradient descent, NeurIPS, Algorithm 1.
 """
 
-from typing import Protocol
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
@@ -21,12 +22,21 @@ from marginax.base import Particles
 __all__ = ["Kernel", "matmul", "radial_velocity", "squared_distances", "velocity"]
 
 
-class Kernel(Protocol):
-    """What the methods ask of a kernel; make one with a function of `marginax.kernels`."""
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel, seen from the only side the methods need; make one with `marginax.kernels`.
 
-    def velocity(self, particles: Particles, scores: Particles) -> Particles:
-        """phi at every particle of the cloud, given the scores there."""
-        ...
+    Attributes:
+        velocity: `velocity(particles, scores) -> velocity`, phi at every particle of the cloud,
+            for any pytree of latents.
+        name: how it was asked for, for messages and plots.
+    """
+
+    velocity: Callable[[Particles, Particles], Particles]
+    name: str
+
+    def __repr__(self) -> str:
+        return self.name
 
 
 def velocity(kernel: Kernel, particles: Particles, scores: Particles) -> Particles:

@@ -100,8 +100,7 @@ def m_svgd_em(
         Algorithm 2 of the paper is AdaGrad in both slots, each with an accumulator of its own:
 
         >>> adagrad = optax.adagrad(0.5, initial_accumulator_value=0.0, eps=0.0)
-        >>> method = mx.m_svgd_em(log_joint, adagrad, adagrad, mx.kernels.rbf(1.0),
-        theta_momentum=0.5)
+        >>> method = mx.m_svgd_em(log_joint, adagrad, adagrad, mx.kernels.rbf(1.0))
     """
     theta_optimiser = as_optimiser(theta_optimiser, "theta_optimiser")
     particle_optimiser = as_optimiser(particle_optimiser, "particle_optimiser")

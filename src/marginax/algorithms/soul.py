@@ -118,21 +118,21 @@ def soul(
         if theta_bounds is not None:
             theta = _project(theta, *theta_bounds)
 
-        # During warm-up the chain moves and everything else stays where it was.
-        warm = state.num_steps >= num_warmup
         weight = averaging_weight
         if callable(averaging_weight):
             weight = averaging_weight(state.num_steps - num_warmup)
-        total_weight = state.total_weight + jnp.asarray(weight).astype(state.total_weight.dtype)
+        weight = jnp.asarray(weight).astype(state.total_weight.dtype)
+        total_weight = state.total_weight + weight
+        share = jnp.where(total_weight > 0, weight / total_weight, 1)
         theta_average = _tree.add_scaled(
-            state.theta_average,
-            jnp.where(total_weight > 0, weight / total_weight, 1),
-            _tree.difference(theta, state.theta_average),
+            state.theta_average, share, _tree.difference(theta, state.theta_average)
         )
         after = SOULState(
             theta, chain, theta_optimiser_state, state.num_steps + 1, theta_average, total_weight
         )
         held = state._replace(particles=chain, num_steps=state.num_steps + 1)
+        # During warm-up the chain moves and everything else stays where it was.
+        warm = state.num_steps >= num_warmup
         state = jax.tree.map(lambda new, old: jnp.where(warm, new, old), after, held)
         return state, PGDInfo(direction, scores)
 

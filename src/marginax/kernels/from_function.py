@@ -7,7 +7,7 @@ from jaxtyping import Array
 
 from marginax import _tree
 from marginax.base import Latent, Particles
-from marginax.kernels._kernel import Kernel
+from marginax.stein import Kernel
 
 __all__ = ["from_function"]
 

@@ -6,7 +6,7 @@ k(x, x') = (1 + r^2 / h^2)^(-1/2)          grad_1 k(x_j, x) = k^3 (x - x_j) / h^
 from marginax import _tree, stein
 from marginax.base import Particles
 from marginax.kernels._bandwidth import Bandwidth, as_rule
-from marginax.kernels._kernel import Kernel
+from marginax.stein import Kernel
 
 __all__ = ["imq"]
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from marginax import _tree, stein
 from marginax.base import Particles
 from marginax.kernels._bandwidth import Bandwidth, as_rule
-from marginax.kernels._kernel import Kernel
+from marginax.stein import Kernel
 
 __all__ = ["rbf"]
 

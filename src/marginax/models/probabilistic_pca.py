@@ -70,9 +70,9 @@ class ProbabilisticPCA:
         theta: ProbabilisticPCATheta, data: Float[Array, "rows p"]
     ) -> Float[Array, ""]:
         """log p_theta(y)."""
-        return jnp.sum(
-            jax.scipy.stats.multivariate_normal.logpdf(data, theta.mean, theta.covariance)
-        )
+        covariance = theta.covariance
+        logpdf = jax.scipy.stats.multivariate_normal.logpdf
+        return jnp.sum(jax.vmap(lambda row: logpdf(row, theta.mean, covariance))(data))
 
     @staticmethod
     def maximum_likelihood(

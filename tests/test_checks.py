@@ -1,0 +1,146 @@
+"""Bad input raises before compilation, with a sentence that names the argument and the remedy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import marginax as mx
+
+MODEL = mx.models.ToyHierarchical()
+METHOD = mx.svgd_em(MODEL.log_joint, 0.1, 0.1, mx.kernels.rbf(1.0))
+Y = jnp.array([1.0, 2.0])
+X = jnp.ones((4, 2))
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_compiled(monkeypatch):
+    """A loop that starts, starts with this scan: it must not be reached."""
+
+    def reached(*args, **kwargs):
+        raise AssertionError("the loop was entered")
+
+    monkeypatch.setattr(jax.lax, "scan", reached)
+
+
+def run(theta=0.0, particles=X, data=Y, log_joint=None, num_steps=3):
+    method = METHOD if log_joint is None else METHOD._replace(log_joint=log_joint)
+    return mx.trajectory(jax.random.key(0), method, theta, particles, data, num_steps)
+
+
+BAD = {
+    "different leading axes": (
+        {"particles": {"a": jnp.ones((4, 2)), "b": jnp.ones((3, 2))}},
+        ValueError,
+        r"particles\['a'\] holds 4 particles and particles\['b'\] holds 3.*same number",
+    ),
+    "integer latent": (
+        {"particles": jnp.ones((4, 2), int)},
+        TypeError,
+        r"particles has dtype int.*astype\(float\).*summed out",
+    ),
+    "integer theta": ({"theta": 0}, TypeError, r"theta has dtype int.*Write 0\.0"),
+    "boolean leaf": (
+        {"particles": (X, jnp.ones(4, bool))},
+        TypeError,
+        r"particles\[1\] has dtype bool",
+    ),
+    "theta is no array": ({"theta": {"a": "one"}}, TypeError, r"theta\['a'\] is 'one' of type str"),
+    "theta of the wrong structure": (
+        {"theta": {"mean": 0.0}, "log_joint": lambda theta, x, y: -jnp.sum((x - theta) ** 2)},
+        ValueError,
+        r"log_joint failed at the start with TypeError.*theta = \{mean: float64\[\]\}.*structure",
+    ),
+    "theta of the wrong shape": (
+        {"theta": np.zeros(3), "log_joint": lambda theta, x, y: -jnp.sum((x - theta) ** 2)},
+        ValueError,
+        r"log_joint failed at the start.*theta = float64\[3\].*shapes",
+    ),
+    "latent of the wrong shape": (
+        {"particles": jnp.ones((4, 3))},
+        ValueError,
+        r"one latent = float64\[3\] and data = float64\[2\]",
+    ),
+    "no particles": ({"particles": jnp.ones((0, 2))}, ValueError, r"length 0.*at least one"),
+    "an empty tree": ({"particles": {}}, ValueError, "particles has no arrays"),
+    "a particle without its axis": (
+        {"particles": jnp.array(1.0)},
+        ValueError,
+        "particles is a single number.*add an axis",
+    ),
+    "non-scalar log joint": (
+        {"log_joint": lambda theta, x, y: -((x - y) ** 2)},
+        ValueError,
+        r"log_joint returned an array of shape \(2,\).*Sum over the observations",
+    ),
+    "integer log joint": (
+        {"log_joint": lambda theta, x, y: jnp.array(1)},
+        TypeError,
+        "log_joint returned dtype int",
+    ),
+    "NaN in theta": ({"theta": float("nan")}, ValueError, "theta is not finite.*1 of its 1"),
+    "NaN in the cloud": (
+        {"particles": X.at[1, 0].set(jnp.nan)},
+        ValueError,
+        "particles is not finite.*1 of its 8 values.*finite numbers",
+    ),
+    "infinite log joint": (
+        {"log_joint": lambda theta, x, y: jnp.where(x[0] > 0, -jnp.inf, 0.0) + theta},
+        ValueError,
+        "log_joint is -inf at the start: it is not finite for 4 of the 4 particles.*support",
+    ),
+    "NaN log joint from the data": (
+        {"data": jnp.array([1.0, jnp.nan])},
+        ValueError,
+        "log_joint is nan at the start",
+    ),
+    "NaN gradient": (
+        {"log_joint": lambda theta, x, y: jnp.linalg.norm(x - 1.0) + theta},
+        ValueError,
+        "gradient of log_joint with respect to particles is not finite.*norm at zero",
+    ),
+    "no steps": ({"num_steps": 0}, ValueError, "num_steps is 0"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_start(case):
+    arguments, error, sentence = BAD[case]
+    with pytest.raises(error, match=f"(?s){sentence}"):
+        run(**arguments)
+
+
+def test_good_input_reaches_the_loop():
+    with pytest.raises(AssertionError, match="the loop was entered"):
+        run()
+
+
+def test_a_non_scalar_log_joint_is_named_in_a_loop_of_ones_own_too():
+    method = mx.pgd(lambda theta, x, y: -((x - y) ** 2), 0.1, 0.1)
+    state = method.init(jax.random.key(0), 0.0, X)
+    with pytest.raises(ValueError, match="log_joint returned an array"):
+        method.step(jax.random.key(0), state, Y)
+
+
+@pytest.mark.parametrize("step_size", [0.0, -0.1, float("nan"), float("inf"), np.ones(2)])
+@pytest.mark.parametrize("slot", ["theta_optimiser", "particle_optimiser"])
+def test_bad_step_size(step_size, slot):
+    steps = {"theta_optimiser": 0.1, "particle_optimiser": 0.1} | {slot: step_size}
+    with pytest.raises(ValueError, match=f"{slot} (is|has shape)"):
+        mx.svgd_em(MODEL.log_joint, **steps, kernel=mx.kernels.rbf(1.0))
+
+
+def test_bad_constants_of_the_langevin_methods():
+    with pytest.raises(ValueError, match="friction is 0"):
+        mx.mpgd(MODEL.log_joint, 0.1, 0.0, 1.0)
+    with pytest.raises(ValueError, match="inverse_mass is -1"):
+        mx.mpgd(MODEL.log_joint, 0.1, 1.0, -1.0)
+    with pytest.raises(ValueError, match="discretisation is 'euler'.*'kiplmc1', 'kiplmc2'"):
+        mx.kipla(MODEL.log_joint, 0.1, 1.0, discretisation="euler")
+
+
+def test_maximiser_of_the_wrong_shape():
+    method = mx.pgd(MODEL.log_joint, mx.exact_m_step(lambda x, y: jnp.mean(x, axis=0)), 0.1)
+    state = method.init(jax.random.key(0), 0.0, X)
+    with pytest.raises(ValueError, match=r"maximiser given to exact_m_step.*\(2,\).*full theta"):
+        method.step(jax.random.key(0), state, Y)

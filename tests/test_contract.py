@@ -1,0 +1,222 @@
+"""What every algorithm promises, checked for all of them: a new algorithm joins here first."""
+
+import pickle
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import marginax as mx
+
+pytestmark = pytest.mark.float32
+N = 5
+
+
+def log_joint(theta, latent, data):
+    """Pytrees everywhere: theta a dict, the latent a tuple, the data a dict."""
+    intercepts, scale = latent
+    prior = -0.5 * jnp.sum((intercepts - theta["mean"]) ** 2) - 0.5 * (scale - theta["scale"]) ** 2
+    fitted = intercepts * jnp.tanh(scale)
+    return prior - 0.5 * jnp.sum((data["y"] - fitted) ** 2) - 0.01 * jnp.sum(theta["mean"] ** 2)
+
+
+def m_step(particles, data):
+    return {"mean": particles[0].mean(axis=0) / 1.02, "scale": particles[1].mean(axis=0)}
+
+
+RBF = mx.kernels.rbf("mean")
+# Every algorithm as a function of the density and one step size.
+ALGORITHMS = {
+    "svgd_em": lambda lj, h: mx.svgd_em(lj, h, h, RBF),
+    "m_svgd_em": lambda lj, h: mx.m_svgd_em(lj, h, h, RBF),
+    "m_svgd_em_restart": lambda lj, h: mx.m_svgd_em(
+        lj,
+        h,
+        h,
+        RBF,
+        theta_momentum=mx.momentum.adaptive_restart(),
+        particle_momentum=mx.momentum.nesterov(),
+    ),
+    "m_svgd_em_adagrad": lambda lj, h: mx.m_svgd_em(
+        lj, optax.adagrad(0.01), optax.adagrad(0.02), mx.kernels.imq("median")
+    ),
+    "coin_em": lambda lj, h: mx.coin_em(lj, RBF),
+    "pgd": lambda lj, h: mx.pgd(lj, h, h),
+    "pmgd": lambda lj, h: mx.pgd(lj, mx.exact_m_step(m_step), h),
+    "pqn": lambda lj, h: mx.pqn(lj, h),
+    "soul": lambda lj, h: mx.soul(lj, h, h, num_warmup=1, theta_bounds=(-5.0, 5.0)),
+    "mpgd": lambda lj, h: mx.mpgd(lj, h, 1.5, 3.0),
+    "ipla": lambda lj, h: mx.ipla(lj, h),
+    "kiplmc1": lambda lj, h: mx.kipla(lj, h, 2.0),
+    "kiplmc2": lambda lj, h: mx.kipla(lj, h, 2.0, discretisation="kiplmc2"),
+}
+EVERY = pytest.mark.parametrize("name", ALGORITHMS)
+
+
+def start(dtype=None):
+    dtype = jnp.result_type(float) if dtype is None else dtype
+    key_a, key_b = jax.random.split(jax.random.key(1))
+    theta = {"mean": jnp.array([0.1, -0.2, 0.4], dtype), "scale": jnp.array(0.3, dtype)}
+    particles = (jax.random.normal(key_a, (N, 3), dtype), jax.random.normal(key_b, (N,), dtype))
+    return theta, particles, {"y": jnp.array([1.0, 0.5, -1.5], dtype)}
+
+
+def signature(tree):
+    return jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype, leaf.weak_type), tree)
+
+
+def assert_trees_close(actual, expected, **tolerance):
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, **tolerance), actual, expected)
+
+
+@EVERY
+def test_state_is_arrays_with_theta_and_particles_first(name, key):
+    theta, particles, data = start()
+    state = ALGORITHMS[name](log_joint, 0.05).init(key, theta, particles)
+    assert state._fields[:2] == ("theta", "particles")
+    assert_trees_close((state.theta, state.particles), (theta, particles))
+    assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(state))
+
+
+@EVERY
+@pytest.mark.parametrize("dtype", [jnp.float32, float])
+def test_step_keeps_structure_shape_dtype_and_weak_type(name, dtype, key):
+    algorithm = ALGORITHMS[name](log_joint, 0.05)
+    theta, particles, data = start(jnp.dtype(dtype) if dtype is not float else None)
+    state = algorithm.init(key, theta, particles)
+    after, _ = jax.eval_shape(algorithm.step, key, state, data)
+    assert jax.tree.structure(after) == jax.tree.structure(state)
+    assert signature(after) == signature(state)
+    assert after.theta["mean"].dtype == theta["mean"].dtype
+
+
+@EVERY
+def test_python_floats_are_accepted_as_theta(name, key):
+    _, particles, data = start()
+    theta = {"mean": np.zeros(3), "scale": 0.0}
+    algorithm = ALGORITHMS[name](log_joint, 0.05)
+    # Only traced: a weak type that turned strong would fail in the scan's carry.
+    end = jax.eval_shape(lambda: mx.trajectory(key, algorithm, theta, particles, data, 2))
+    assert end.state.theta["scale"].dtype == jnp.result_type(float)
+
+
+@EVERY
+def test_jit_changes_nothing_and_compiles_once(name, key):
+    traces = 0
+
+    def counted(theta, latent, data):
+        nonlocal traces
+        traces += 1
+        return log_joint(theta, latent, data)
+
+    algorithm = ALGORITHMS[name](counted, 0.05)
+    theta, particles, data = start()
+    state = algorithm.init(key, theta, particles)
+    plain, _ = algorithm.step(key, state, data)
+    step = jax.jit(algorithm.step)
+    jitted, _ = step(key, state, data)
+    tolerance = 1e-12 if jax.config.jax_enable_x64 else 1e-5
+    assert_trees_close(jitted, plain, rtol=tolerance, atol=tolerance)
+    traced_once = traces
+    step(jax.random.key(9), jitted, jax.tree.map(lambda leaf: leaf + 1, data))
+    assert traces == traced_once
+
+
+@EVERY
+def test_trajectory_is_the_step_repeated(name, key):
+    algorithm = ALGORITHMS[name](log_joint, 0.05)
+    theta, particles, data = start()
+    end = jax.jit(lambda: mx.trajectory(key, algorithm, theta, particles, data, 4))()
+    init_key, step_key = jax.random.split(key)
+    state = algorithm.init(init_key, theta, particles)
+    for t in range(4):
+        state, _ = algorithm.step(jax.random.fold_in(step_key, t), state, data)
+        tolerance = 1e-9 if jax.config.jax_enable_x64 else 1e-4
+        recorded = jax.tree.map(lambda leaf, t=t: leaf[t], end.history)
+        assert_trees_close(recorded, state.theta, rtol=tolerance, atol=tolerance)
+    assert_trees_close(end.state, state, rtol=tolerance, atol=tolerance)
+
+
+@EVERY
+def test_vmap_over_steps_and_seeds_is_a_loop(name):
+    theta, particles, data = start()
+
+    def run(step_size, key):
+        algorithm = ALGORITHMS[name](log_joint, step_size)
+        return mx.trajectory(key, algorithm, theta, particles, data, 3).theta
+
+    step_sizes, keys = jnp.array([0.01, 0.05]), jax.random.split(jax.random.key(3), 2)
+    swept, one_run = jax.jit(jax.vmap(run))(step_sizes, keys), jax.jit(run)
+    tolerance = 1e-9 if jax.config.jax_enable_x64 else 1e-4
+    for i in range(2):
+        single = one_run(step_sizes[i], keys[i])
+        picked = jax.tree.map(lambda leaf, i=i: leaf[i], swept)
+        assert_trees_close(picked, single, rtol=tolerance, atol=tolerance)
+
+
+@EVERY
+def test_state_survives_pickling(name, key):
+    algorithm = ALGORITHMS[name](log_joint, 0.05)
+    theta, particles, data = start()
+    state = algorithm.init(key, theta, particles)
+    again = pickle.loads(pickle.dumps(state))
+    step = jax.jit(algorithm.step)
+    after = [step(key, s, data)[0] for s in (state, again)]
+    assert_trees_close(after[0], after[1], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", ["svgd_em", "m_svgd_em", "m_svgd_em_restart", "coin_em"])
+def test_pytree_equals_ravelled_and_order_does_not_matter(name, key):
+    theta, particles, data = start()
+
+    def flat_log_joint(theta, x, data):
+        return log_joint({"mean": theta[:3], "scale": theta[3]}, (x[:3], x[3]), data)
+
+    flat_theta = jnp.concatenate([theta["mean"], theta["scale"][None]])
+    flat_particles = jnp.concatenate([particles[0], particles[1][:, None]], axis=1)
+    order = jnp.array([4, 2, 0, 1, 3])
+    tolerance = {"rtol": 1e-9, "atol": 1e-9} if jax.config.jax_enable_x64 else {"atol": 1e-4}
+    tree = mx.trajectory(key, ALGORITHMS[name](log_joint, 0.05), theta, particles, data, 5)
+    flat = mx.trajectory(
+        key, ALGORITHMS[name](flat_log_joint, 0.05), flat_theta, flat_particles[order], data, 5
+    )
+    np.testing.assert_allclose(flat.theta[:3], tree.theta["mean"], **tolerance)
+    np.testing.assert_allclose(flat.particles[:, 3], tree.particles[1][order], **tolerance)
+
+
+@pytest.mark.parametrize(
+    "optimiser",
+    [
+        optax.sgd(0.01, momentum=0.5),
+        optax.adam(0.01),
+        optax.rmsprop(0.01),
+        optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(0.01)),
+        optax.contrib.cocob(),
+        optax.sgd(optax.cosine_decay_schedule(0.1, 10)),
+        optax.set_to_zero(),
+    ],
+)
+@pytest.mark.parametrize("method", [mx.svgd_em, mx.m_svgd_em])
+def test_any_optax_optimiser_fits_both_slots(method, optimiser, key):
+    theta, particles, data = start()
+    algorithm = method(log_joint, optimiser, optimiser, RBF)
+    with jax.numpy_dtype_promotion("standard"):  # optax counts steps in integers
+        end = mx.trajectory(key, algorithm, theta, particles, data, 3)
+    assert all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(end.state))
+
+
+def test_record_chooses_what_is_kept(key):
+    theta, particles, data = start()
+    end = mx.trajectory(
+        key,
+        ALGORITHMS["svgd_em"](log_joint, 0.05),
+        theta,
+        particles,
+        data,
+        4,
+        record=lambda state, info: (state.particles[1], info.theta_score["scale"]),
+    )
+    assert end.history[0].shape == (4, N)
+    assert end.history[1].shape == (4,)

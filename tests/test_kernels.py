@@ -1,0 +1,172 @@
+"""Velocities against autodiff of the definition, bandwidths, symmetries, degenerate clouds."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import marginax as mx
+from marginax import _tree, stein
+from marginax.kernels._bandwidth import median_of_nonnegative
+
+pytestmark = pytest.mark.float32
+TOLERANCE = 1e-12 if jax.config.jax_enable_x64 else 2e-5
+
+
+def cloud(n=7, d=3, seed=0):
+    """Skewed and off centre: a symmetric cloud cannot see a sign error."""
+    key_x, key_s = jax.random.split(jax.random.key(seed))
+    x = jnp.exp(jax.random.normal(key_x, (n, d))) + 0.5
+    return x, jax.random.normal(key_s, (n, d)) - 0.3
+
+
+def by_definition(k, x, s):
+    """phi_i = (1/N) sum_j [k(x_j, x_i) s_j + grad_1 k(x_j, x_i)], nothing rearranged."""
+
+    def phi(x_i):
+        terms = [
+            k(x_j, x_i) * s_j + jax.grad(k, 0)(x_j, x_i) for x_j, s_j in zip(x, s, strict=True)
+        ]
+        return sum(terms) / len(x)
+
+    return jnp.stack([phi(x_i) for x_i in x])
+
+
+def squared(x):
+    x = np.asarray(x, np.float64)
+    return np.array([[np.sum((a - b) ** 2) for a in x] for b in x])
+
+
+def bandwidth_of(rule, x):
+    r2 = squared(x)
+    if rule == "median":
+        return np.sqrt(np.median(r2) / (2 * np.log(len(x) + 1)))
+    if rule == "mean":
+        return np.sqrt(np.mean(r2) / (2 * np.log(len(x) + 1)))
+    return rule
+
+
+@pytest.mark.parametrize("n", [7, 8])
+@pytest.mark.parametrize("rule", [1.7, "median", "mean"])
+def test_rbf_velocity(rule, n):
+    x, s = cloud(n)
+    h = bandwidth_of(rule, x)
+    expected = by_definition(lambda a, b: jnp.exp(-jnp.sum((a - b) ** 2) / (2 * h**2)), x, s)
+    actual = mx.kernels.rbf(rule).velocity(x, s)
+    np.testing.assert_allclose(actual, expected, rtol=TOLERANCE, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("rule", [1.7, "median", "mean"])
+def test_imq_velocity(rule):
+    x, s = cloud()
+    h = bandwidth_of(rule, x)
+    expected = by_definition(lambda a, b: (1 + jnp.sum((a - b) ** 2) / h**2) ** -0.5, x, s)
+    actual = mx.kernels.imq(rule).velocity(x, s)
+    np.testing.assert_allclose(actual, expected, rtol=TOLERANCE, atol=TOLERANCE)
+
+
+def test_from_function_velocity():
+    def k(a, b):  # not symmetric, so that the two arguments cannot be confused
+        return jnp.exp(-0.3 * jnp.sum((a - 1.1 * b) ** 2)) * (1 + 0.1 * jnp.sum(jnp.sin(a)))
+
+    x, s = cloud()
+    actual = mx.kernels.from_function(k).velocity(x, s)
+    np.testing.assert_allclose(actual, by_definition(k, x, s), rtol=TOLERANCE, atol=TOLERANCE)
+
+
+def test_particles_repel():
+    x = jnp.array([[0.0, 0.0], [1.0, 0.5]])
+    for kernel in (mx.kernels.rbf(1.0), mx.kernels.imq(1.0), mx.kernels.rbf("median")):
+        velocity = kernel.velocity(x, jnp.zeros_like(x))
+        assert jnp.sum(velocity[0] * (x[0] - x[1])) > 0
+        np.testing.assert_allclose(velocity[0], -velocity[1], rtol=1e-5)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 16, 25, 100, 401])
+def test_median_is_exact(size):
+    values = jnp.abs(jax.random.normal(jax.random.key(size), (size,))) ** 3
+    values = jnp.where(jnp.arange(size) % 5 == 0, 0, values)  # zeros, as on the diagonal
+    for dtype in (values.dtype, jnp.float32):
+        assert median_of_nonnegative(values.astype(dtype)) == jnp.median(values.astype(dtype))
+
+
+def test_median_includes_the_zero_diagonal():
+    # Squared distances 1, 4, 9 and twice each, with three zeros: sorted 0 0 0 1 1 4 4 9 9, median
+    # 1. Over distinct pairs it would be 4.
+    x = jnp.array([[0.0], [1.0], [3.0]])
+    np.testing.assert_allclose(median_of_nonnegative(stein.squared_distances(x)), 1.0, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "kernel", [mx.kernels.rbf(1.2), mx.kernels.rbf("median"), mx.kernels.imq()]
+)
+def test_symmetries(kernel):
+    x, s = cloud()
+    velocity = kernel.velocity(x, s)
+    order = jnp.array([3, 0, 6, 1, 5, 2, 4])
+    np.testing.assert_allclose(
+        kernel.velocity(x[order], s[order]), velocity[order], rtol=1e-4, atol=1e-5
+    )
+    shifted = kernel.velocity(x + 4.0, s)
+    np.testing.assert_allclose(shifted, velocity, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        mx.kernels.rbf("mean"),
+        mx.kernels.imq(),
+        mx.kernels.from_function(
+            lambda a, b: jnp.exp(-0.5 * _tree.inner(_tree.difference(a, b), _tree.difference(a, b)))
+        ),
+    ],
+    ids=repr,
+)
+def test_pytree_equals_ravelled(kernel):
+    x, s = cloud(d=6)
+
+    def split(m):
+        return {"a": m[:, :2].reshape(-1, 2, 1), "b": (m[:, 2], m[:, 3:])}
+
+    tree = kernel.velocity(split(x), split(s))
+    flat = split(kernel.velocity(x, s))
+    assert jax.tree.structure(tree) == jax.tree.structure(flat)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), tree, flat)
+
+
+def test_distances_survive_an_offset():
+    # In float32 the cloud's spread is 1e-4 of its distance from the origin: uncentred, nothing is
+    # left.
+    x = (jax.random.normal(jax.random.key(0), (30, 5)) + 1e4).astype(jnp.float32)
+    np.testing.assert_allclose(stein.squared_distances(x), squared(x), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("rule", [0.5, "median", "mean"])
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_coinciding_particles_follow_their_score(rule, n):
+    x, s = jnp.ones((n, 2)), jnp.tile(jnp.array([[1.0, -2.0]]), (n, 1))
+    np.testing.assert_allclose(mx.kernels.rbf(rule).velocity(x, s), s, rtol=1e-6)
+
+
+def test_memory_is_of_order_n_squared_plus_n_d():
+    n, d = 4096, 1000
+    model = mx.models.ToyHierarchical()
+    method = mx.m_svgd_em(model.log_joint, 0.1, 0.1, mx.kernels.rbf("median"))
+    shape = jax.ShapeDtypeStruct((n, d), jnp.float32)
+    theta, y = jax.ShapeDtypeStruct((), jnp.float32), jax.ShapeDtypeStruct((d,), jnp.float32)
+    state = jax.eval_shape(method.init, jax.random.key(0), theta, shape)
+    memory = jax.jit(method.step).lower(jax.random.key(0), state, y).compile().memory_analysis()
+    temporary = memory.temp_size_in_bytes / 4
+    assert temporary < 4 * (n * n + n * d)  # an N x N x D tensor would be 800 times this
+    # and the order is right in each direction: doubling D adds N D terms only
+    shape = jax.ShapeDtypeStruct((n, 2 * d), jnp.float32)
+    y = jax.ShapeDtypeStruct((2 * d,), jnp.float32)
+    state = jax.eval_shape(method.init, jax.random.key(0), theta, shape)
+    memory = jax.jit(method.step).lower(jax.random.key(0), state, y).compile().memory_analysis()
+    assert memory.temp_size_in_bytes / 4 - temporary < 6 * n * d
+
+
+@pytest.mark.parametrize("bandwidth", ["medain", 0.0, -1.0, float("nan"), float("inf")])
+def test_bad_bandwidth(bandwidth):
+    with pytest.raises(ValueError, match="bandwidth is"):
+        mx.kernels.rbf(bandwidth)

@@ -1,0 +1,244 @@
+"""Three iterations of every Langevin method against NumPy loops, with the library's own noise."""
+
+import by_hand as hand
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import marginax as mx
+from marginax import _tree
+
+H = 0.05
+KEYS = jax.random.split(jax.random.key(7), 3)
+N = len(hand.PARTICLES)
+
+
+def noise(key, like):
+    return np.asarray(_tree.normal_like(key, jnp.asarray(like)))
+
+
+def three_steps(algorithm, init_key=None):
+    init_key = jax.random.key(0) if init_key is None else init_key
+    state = algorithm.init(init_key, jnp.array(hand.THETA), jnp.array(hand.PARTICLES))
+    states = []
+    for key in KEYS:
+        state, info = algorithm.step(key, state, jnp.array(hand.DATA))
+        states.append(state)
+    return states
+
+
+def assert_path(states, path):
+    for state, (theta, cloud) in zip(states, path, strict=True):
+        np.testing.assert_allclose(state.theta, theta, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(state.particles, cloud, rtol=1e-12, atol=1e-12)
+
+
+def test_pgd():
+    theta, x, path = hand.THETA, hand.PARTICLES, []
+    for key in KEYS:
+        new_theta = theta + 0.03 * hand.grad_theta(theta, x)
+        x = x + H * hand.scores(theta, x) + np.sqrt(2 * H) * noise(key, x)  # the old theta
+        theta = new_theta
+        path.append((theta, x))
+    assert_path(three_steps(mx.pgd(hand.log_joint, 0.03, H)), path)
+
+
+def maximiser(particles, data):
+    """argmax over (a, b) of the mean log joint, in closed form."""
+    a = jnp.mean(particles)
+    return jnp.stack([a, jnp.log(jnp.mean((particles - a) ** 2))])
+
+
+def test_pmgd_does_not_lag():
+    x, path = hand.PARTICLES, []
+    for key in KEYS:
+        a = np.mean(x)
+        theta = np.array([a, np.log(np.mean((x - a) ** 2))])  # of the same cloud
+        np.testing.assert_allclose(hand.grad_theta(theta, x), 0, atol=1e-12)
+        x = x + H * hand.scores(theta, x) + np.sqrt(2 * H) * noise(key, x)
+        path.append((theta, x))
+    assert_path(three_steps(mx.pgd(hand.log_joint, mx.exact_m_step(maximiser), H)), path)
+
+
+@pytest.mark.parametrize("method", ["svgd_em", "m_svgd_em"])
+def test_exact_m_step_fits_the_stein_methods(method):
+    # theta_{t+1} = theta*(x_t), whatever the look-ahead was.
+    algorithm = getattr(mx, method)(
+        hand.log_joint, mx.exact_m_step(maximiser), 0.1, mx.kernels.rbf(1.0)
+    )
+    state = algorithm.init(KEYS[0], jnp.array(hand.THETA), jnp.array(hand.PARTICLES))
+    for key in KEYS:
+        best = maximiser(state.particles, None)
+        state, _ = algorithm.step(key, state, jnp.array(hand.DATA))
+        np.testing.assert_allclose(state.theta, best, rtol=1e-12)
+
+
+def test_pqn():
+    theta, x, path = hand.THETA, hand.PARTICLES, []
+    for key in KEYS:
+        newton = np.linalg.solve(hand.hessian_theta(theta, x), hand.grad_theta(theta, x))
+        new_theta = theta - H * newton
+        x = x + H * hand.scores(theta, x) + np.sqrt(2 * H) * noise(key, x)
+        theta = new_theta
+        path.append((theta, x))
+    assert_path(three_steps(mx.pqn(hand.log_joint, H)), path)
+
+
+def test_ipla():
+    theta, x, path = hand.THETA, hand.PARTICLES, []
+    for key in KEYS:
+        theta_key, x_key = jax.random.split(key)
+        new_theta = (
+            theta + H * hand.grad_theta(theta, x) + np.sqrt(2 * H / N) * noise(theta_key, theta)
+        )
+        x = x + H * hand.scores(theta, x) + np.sqrt(2 * H) * noise(x_key, x)
+        theta = new_theta
+        path.append((theta, x))
+    assert_path(three_steps(mx.ipla(hand.log_joint, H)), path)
+
+
+def test_ipla_without_theta_noise_is_pgd():
+    state = mx.ipla(hand.log_joint, H).init(
+        KEYS[0], jnp.array(hand.THETA), jnp.array(hand.PARTICLES)
+    )
+    data = jnp.array(hand.DATA)
+    theta_key, x_key = jax.random.split(KEYS[1])
+    after, _ = mx.ipla(hand.log_joint, H).step(KEYS[1], state, data)
+    pgd = mx.pgd(hand.log_joint, H, H)
+    pgd_after, _ = pgd.step(x_key, pgd.init(KEYS[0], state.theta, state.particles), data)
+    shaken = np.sqrt(2 * H / N) * noise(theta_key, hand.THETA)
+    np.testing.assert_array_equal(after.particles, pgd_after.particles)
+    np.testing.assert_allclose(after.theta - shaken, pgd_after.theta, rtol=1e-12)
+
+
+def soul_path(num_warmup=0, bounds=None):
+    theta, chain, path = hand.THETA, hand.PARTICLES, []
+    for t, key in enumerate(KEYS):
+        x, states = chain[-1], []
+        for k in jax.random.split(key, N):
+            x = x + H * hand.grad_x(theta, x) + np.sqrt(2 * H) * noise(k, x)
+            states.append(x)
+        chain = np.array(states)
+        if t >= num_warmup:
+            theta = theta + 0.03 * hand.grad_theta(theta, chain)  # the new chain
+            theta = theta if bounds is None else np.clip(theta, *bounds)
+        path.append((theta, chain))
+    return path
+
+
+def test_soul():
+    assert_path(three_steps(mx.soul(hand.log_joint, 0.03, H)), soul_path())
+
+
+def test_soul_warmup_and_box():
+    method = mx.soul(hand.log_joint, 0.03, H, num_warmup=1, theta_bounds=(-0.19, 0.31))
+    path = soul_path(num_warmup=1, bounds=(-0.19, 0.31))
+    assert_path(three_steps(method), path)
+    assert set(path[-1][0]) & {-0.19, 0.31}  # a bound was active
+    lower, upper = jnp.array([-0.19, -0.19]), jnp.array([0.31, 0.31])
+    method = mx.soul(hand.log_joint, 0.03, H, num_warmup=1, theta_bounds=(lower, upper))
+    assert_path(three_steps(method), path)
+
+
+def test_soul_weighted_average():
+    schedule = optax.exponential_decay(0.03, 1, 0.5)
+    method = mx.soul(
+        hand.log_joint, optax.sgd(schedule), H, num_warmup=1, averaging_weight=schedule
+    )
+    states = three_steps(method)
+    weights = np.array([0.03, 0.015])
+    thetas = np.stack([states[1].theta, states[2].theta])
+    # optax schedules are computed in float32, hence the tolerance.
+    average = weights @ thetas / weights.sum()
+    np.testing.assert_allclose(states[-1].theta_average, average, rtol=1e-7)
+    np.testing.assert_array_equal(states[0].theta, hand.THETA)
+
+
+def underdamped_noise(h, g, e, temperature=1.0):
+    """The 2x2 covariance of (e_x, e_u), and a function from two draws to a sample of it."""
+    a, w = g * e, np.exp(-g * e * h)
+    var_x = temperature * (2 * h - 3 / a + 4 * w / a - w**2 / a) / g
+    cov = temperature * (1 - w) ** 2 / a
+    var_u = temperature * (1 - w**2) / e
+
+    def draw(shared, own):
+        along = cov / np.sqrt(var_u)
+        return along * shared + np.sqrt(var_x - along**2) * own, np.sqrt(var_u) * shared
+
+    return draw
+
+
+def test_mpgd():
+    g, e = 0.9, 8.0
+    w = np.exp(-g * e * H)
+    c1, c2, kick = (1 - w) / g, (H - (1 - w) / (g * e)) / g, (1 - w) / (g * e)
+    init_key = jax.random.key(3)
+    theta, x = hand.THETA, hand.PARTICLES
+    m, u = np.zeros(2), noise(init_key, x) / np.sqrt(e)
+    draw, path = underdamped_noise(H, g, e), []
+    for key in KEYS:
+        ahead = theta + c1 * m
+        gradient = -hand.grad_theta(ahead, x)
+        m = w * m - kick * gradient
+        theta = ahead - c2 * gradient  # from the look-ahead
+        s = hand.scores(theta, x)  # the new theta
+        u_key, x_key = jax.random.split(key)
+        e_x, e_u = draw(noise(u_key, x), noise(x_key, x))
+        x, u = x + c1 * u + c2 * s + e_x, w * u + kick * s + e_u
+        path.append((theta, x))
+    assert_path(three_steps(mx.mpgd(hand.log_joint, H, g, e), init_key), path)
+
+
+def test_mpgd_without_gradient_moves_theta_by_its_momentum():
+    method = mx.mpgd(lambda theta, x, y: -0.5 * jnp.sum(x**2), H, 0.9, 8.0)
+    state = method.init(KEYS[0], jnp.array(hand.THETA), jnp.array(hand.PARTICLES))
+    m = jnp.array([2.0, -3.0])
+    after, _ = method.step(KEYS[1], state._replace(theta_momentum=m), None)
+    c1 = (1 - np.exp(-0.9 * 8.0 * H)) / 0.9
+    np.testing.assert_allclose(after.theta - state.theta, c1 * m, rtol=1e-12)
+
+
+def start_of_kipla(init_key):
+    theta_key, x_key = jax.random.split(init_key)
+    v = noise(theta_key, hand.THETA) / np.sqrt(N)
+    return hand.THETA, hand.PARTICLES, v, noise(x_key, hand.PARTICLES)
+
+
+def test_kipla_exponential():
+    g, init_key = 1.7, jax.random.key(3)
+    psi0 = np.exp(-g * H)
+    psi1 = (1 - psi0) / g
+    psi2 = (H - psi1) / g
+    theta, x, v, u = start_of_kipla(init_key)
+    cold, warm, path = underdamped_noise(H, g, 1.0, 1 / N), underdamped_noise(H, g, 1.0), []
+    for key in KEYS:
+        gradient, s = -hand.grad_theta(theta, x), hand.scores(theta, x)  # both at the old pair
+        theta_key, x_key = jax.random.split(key)
+        e_q, e_v = cold(*(noise(k, theta) for k in jax.random.split(theta_key)))
+        theta, v = theta + psi1 * v - psi2 * gradient + e_q, psi0 * v - psi1 * gradient + e_v
+        e_q, e_v = warm(*(noise(k, x) for k in jax.random.split(x_key)))
+        x, u = x + psi1 * u + psi2 * s + e_q, psi0 * u + psi1 * s + e_v
+        path.append((theta, x))
+    assert_path(three_steps(mx.kipla(hand.log_joint, H, g), init_key), path)
+
+
+def test_kipla_splitting():
+    g, init_key = 1.7, jax.random.key(3)
+    d = np.exp(-g * H / 2)
+    theta, x, v, u = start_of_kipla(init_key)
+    path = []
+    for key in KEYS:
+        keys = jax.random.split(key, 4)
+        e1, e1_x, e2, e2_x = (noise(k, q) for k, q in zip(keys, (theta, x, theta, x), strict=True))
+        cold, warm = np.sqrt((1 - d**2) / N), np.sqrt(1 - d**2)
+        old, old_x = -hand.grad_theta(theta, x), -hand.scores(theta, x)
+        theta = theta + H * (d * v + cold * e1) - H**2 / 2 * old
+        x = x + H * (d * u + warm * e1_x) - H**2 / 2 * old_x
+        new, new_x = -hand.grad_theta(theta, x), -hand.scores(theta, x)
+        v = d**2 * v - d * H / 2 * (old + new) + cold * (d * e1 + e2)
+        u = d**2 * u - d * H / 2 * (old_x + new_x) + warm * (d * e1_x + e2_x)
+        path.append((theta, x))
+    method = mx.kipla(hand.log_joint, H, g, discretisation="kiplmc2")
+    assert_path(three_steps(method, init_key), path)

@@ -1,0 +1,205 @@
+"""Three iterations of every Stein method against NumPy loops written from the papers."""
+
+import by_hand as hand
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import marginax as mx
+
+GAMMA, GAMMA_X = 0.05, 0.08
+KERNEL = mx.kernels.rbf(1.3)
+
+
+def three_steps(algorithm):
+    """States after steps 1, 2 and 3."""
+    state = algorithm.init(jax.random.key(0), jnp.array(hand.THETA), jnp.array(hand.PARTICLES))
+    states = []
+    for _ in range(3):
+        state, info = algorithm.step(jax.random.key(0), state, jnp.array(hand.DATA))
+        states.append(state)
+    return states
+
+
+def assert_path(states, thetas, clouds):
+    for state, theta, cloud in zip(states, thetas, clouds, strict=True):
+        np.testing.assert_allclose(state.theta, theta, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(state.particles, cloud, rtol=1e-12, atol=1e-12)
+
+
+def test_svgd_em():
+    theta, x = hand.THETA, hand.PARTICLES
+    thetas, clouds = [], []
+    for _ in range(3):
+        theta = theta + GAMMA * hand.grad_theta(theta, x)
+        x = x + GAMMA_X * hand.stein_velocity(theta, x)  # the new theta
+        thetas.append(theta)
+        clouds.append(x)
+    assert_path(three_steps(mx.svgd_em(hand.log_joint, GAMMA, GAMMA_X, KERNEL)), thetas, clouds)
+
+
+def nesterov_path(alpha_theta, alpha_x, num_steps=3, step=GAMMA, step_x=GAMMA_X):
+    """Algorithm 1; alpha_* map (step, alignment) to the momentum of that step."""
+    theta, x = hand.THETA, hand.PARTICLES
+    theta_ahead, x_ahead = theta, x
+    thetas, clouds = [], []
+    for t in range(num_steps):
+        g = hand.grad_theta(theta_ahead, x)  # x, not x_ahead
+        new_theta = theta_ahead + step * g
+        alpha = alpha_theta(t, g @ (new_theta - theta))
+        theta_ahead = new_theta + alpha * (new_theta - theta)
+        phi = hand.stein_velocity(new_theta, x_ahead)  # new theta, not its look-ahead
+        new_x = x_ahead + step_x * phi
+        alpha = alpha_x(t, np.sum(phi * (new_x - x)))
+        x_ahead = new_x + alpha * (new_x - x)  # from the iterates, not from x_ahead
+        theta, x = new_theta, new_x
+        thetas.append(theta)
+        clouds.append(x)
+    return thetas, clouds
+
+
+def test_m_svgd_em_algorithm_1():
+    method = mx.m_svgd_em(
+        hand.log_joint, GAMMA, GAMMA_X, KERNEL, theta_momentum=0.9, particle_momentum=0.7
+    )
+    assert_path(three_steps(method), *nesterov_path(lambda t, a: 0.9, lambda t, a: 0.7))
+
+
+def test_m_svgd_em_nesterov_schedule():
+    rule = mx.momentum.nesterov()
+    method = mx.m_svgd_em(
+        hand.log_joint, GAMMA, GAMMA_X, KERNEL, theta_momentum=rule, particle_momentum=rule
+    )
+    schedule = [0.0, 1 / 4, 2 / 5]
+    assert_path(
+        three_steps(method), *nesterov_path(lambda t, a: schedule[t], lambda t, a: schedule[t])
+    )
+
+
+def test_m_svgd_em_adaptive_restart():
+    class Restart:
+        k, restarts = 0, 0
+
+        def __call__(self, t, alignment):
+            self.k = 0 if alignment < 0 else self.k + 1
+            self.restarts += self.k == 0
+            return self.k / (self.k + 3)
+
+    rule = mx.momentum.adaptive_restart()
+    method = mx.m_svgd_em(
+        hand.log_joint, 0.1, 0.15, KERNEL, theta_momentum=rule, particle_momentum=rule
+    )
+    num_steps = 50
+    theta_rule, x_rule = Restart(), Restart()
+    thetas, _ = nesterov_path(theta_rule, x_rule, num_steps, 0.1, 0.15)
+    assert theta_rule.restarts > 0  # the path must exercise what it tests
+    assert x_rule.restarts > 0
+    end = mx.trajectory(
+        jax.random.key(0),
+        method,
+        jnp.array(hand.THETA),
+        jnp.array(hand.PARTICLES),
+        jnp.array(hand.DATA),
+        num_steps,
+    )
+    np.testing.assert_allclose(end.history, np.array(thetas), rtol=1e-9, atol=1e-9)
+
+
+def test_m_svgd_em_algorithm_2_adagrad():
+    eta, alpha = 0.1, 0.6
+    theta, x = hand.THETA, hand.PARTICLES
+    theta_ahead, x_ahead = theta, x
+    sum_theta, sum_x = np.zeros_like(theta), np.zeros_like(x)  # an accumulator each
+    thetas, clouds = [], []
+    for _ in range(3):
+        g = hand.grad_theta(theta_ahead, x)
+        sum_theta = sum_theta + g**2
+        new_theta = theta_ahead + eta * g / np.sqrt(sum_theta)
+        theta_ahead = new_theta + alpha * (new_theta - theta)
+        phi = hand.stein_velocity(new_theta, x_ahead)
+        sum_x = sum_x + phi**2
+        new_x = x_ahead + eta * phi / np.sqrt(sum_x)
+        x_ahead = new_x + alpha * (new_x - x)
+        theta, x = new_theta, new_x
+        thetas.append(theta)
+        clouds.append(x)
+    adagrad = optax.adagrad(eta, initial_accumulator_value=0.0, eps=0.0)
+    method = mx.m_svgd_em(
+        hand.log_joint, adagrad, adagrad, KERNEL, theta_momentum=alpha, particle_momentum=alpha
+    )
+    assert_path(three_steps(method), thetas, clouds)
+
+
+class Coin:
+    """Coin betting for one array, from its paper."""
+
+    def __init__(self, start):
+        self.start, self.current = start, start
+        self.scale = np.full_like(start, 1e-8)
+        self.total, self.absolute, self.reward = 3 * [np.zeros_like(start)]
+
+    def bet(self, g):
+        self.scale = np.maximum(self.scale, np.abs(g))
+        self.absolute = self.absolute + np.abs(g)
+        self.reward = np.maximum(self.reward + g * (self.current - self.start), 0)
+        self.total = self.total + g
+        fraction = self.total / (self.scale * (self.absolute + self.scale))
+        self.current = self.start + fraction * (self.scale + self.reward)
+        return self.current
+
+
+def test_coin_em():
+    theta_coin, x_coin = Coin(hand.THETA), Coin(hand.PARTICLES)
+    thetas, clouds = [], []
+    for _ in range(3):
+        g = hand.grad_theta(theta_coin.current, x_coin.current)
+        phi = hand.stein_velocity(theta_coin.current, x_coin.current)  # the old theta
+        thetas.append(theta_coin.bet(g))
+        clouds.append(x_coin.bet(phi))
+    assert_path(three_steps(mx.coin_em(hand.log_joint, KERNEL)), thetas, clouds)
+
+
+@pytest.mark.parametrize("kernel", [KERNEL, mx.kernels.rbf("median"), mx.kernels.imq(2.0)])
+def test_zero_momentum_is_svgd_em_bit_for_bit(kernel):
+    start = (jnp.array(hand.THETA), jnp.array(hand.PARTICLES), jnp.array(hand.DATA))
+    plain = mx.svgd_em(hand.log_joint, GAMMA, GAMMA_X, kernel)
+    still = mx.m_svgd_em(
+        hand.log_joint, GAMMA, GAMMA_X, kernel, theta_momentum=0.0, particle_momentum=0.0
+    )
+    ends = [mx.trajectory(jax.random.key(0), method, *start, 50) for method in (plain, still)]
+    np.testing.assert_array_equal(ends[0].history, ends[1].history)
+    np.testing.assert_array_equal(ends[0].particles, ends[1].particles)
+
+
+@pytest.mark.parametrize("bandwidth", [0.7, "median", "mean"])
+def test_one_particle_is_joint_gradient_ascent(bandwidth):
+    theta, x = hand.THETA, hand.PARTICLES[:1]
+    for _ in range(20):
+        theta = theta + GAMMA * hand.grad_theta(theta, x)
+        x = x + GAMMA_X * hand.scores(theta, x)
+    method = mx.svgd_em(hand.log_joint, GAMMA, GAMMA_X, mx.kernels.rbf(bandwidth))
+    end = mx.trajectory(
+        jax.random.key(0),
+        method,
+        jnp.array(hand.THETA),
+        jnp.array(hand.PARTICLES[:1]),
+        jnp.array(hand.DATA),
+        20,
+    )
+    np.testing.assert_allclose(end.theta, theta, rtol=1e-12)
+    np.testing.assert_allclose(end.particles, x, rtol=1e-12)
+
+
+def test_theta_held_fixed_is_a_sampler():
+    model = mx.models.ToyHierarchical(2.0, 1.0)
+    y = jnp.array([1.0, -2.0])
+    particles = jax.random.normal(jax.random.key(1), (50, 2))
+    method = mx.m_svgd_em(model.log_joint, optax.set_to_zero(), 0.2, mx.kernels.rbf(1.0))
+    end = mx.trajectory(jax.random.key(0), method, 0.5, particles, y, 2000)
+    assert end.theta == 0.5
+    exact = model.posterior_mean(jnp.array(0.5), y)
+    np.testing.assert_allclose(end.particles.mean(axis=0), exact, atol=1e-3)
+    ratio = jnp.var(end.particles, axis=0) / model.posterior_variance
+    np.testing.assert_allclose(ratio, 1.0, atol=0.1)
