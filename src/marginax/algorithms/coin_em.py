@@ -32,7 +32,7 @@ def coin_em(log_joint: LogJoint, kernel: stein.Kernel) -> Algorithm:
         kernel: from `marginax.kernels`.
 
     Returns:
-        The algorithm: deterministic, so the keys are not used.
+        The algorithm. It is deterministic, so the keys are not used.
 
     Warning:
         The bets oscillate around the answer before they settle: average the last iterates or run

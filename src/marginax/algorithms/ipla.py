@@ -45,7 +45,7 @@ def ipla(log_joint: LogJoint, step_size: ArrayLike) -> Algorithm:
         step_size: h, of theta and of the particles.
 
     Returns:
-        The algorithm: stochastic. Average the last iterates of theta.
+        The algorithm. It is stochastic: average the last iterates of theta.
 
     Example:
         >>> import jax, jax.numpy as jnp, marginax as mx

@@ -68,7 +68,7 @@ def kipla(
             (splitting, two gradients a step, with a bias of order h^2).
 
     Returns:
-        The algorithm: stochastic. Average the last iterates of theta.
+        The algorithm. It is stochastic: average the last iterates of theta.
 
     Example:
         >>> import jax, jax.numpy as jnp, marginax as mx

@@ -79,7 +79,7 @@ def m_svgd_em(
         particle_momentum: likewise, for the particles.
 
     Returns:
-        The algorithm: deterministic, so the keys are not used.
+        The algorithm. It is deterministic, so the keys are not used.
 
     Example:
         The estimate, and then the sampler: with theta held fixed the cloud alone moves.

@@ -73,7 +73,7 @@ def soul(
             `state.theta_average`, a number or a schedule; the paper uses delta_n.
 
     Returns:
-        The algorithm: stochastic and sequential, so N steps of the chain cannot run side by side.
+        The algorithm. It is stochastic and sequential: the N steps of a chain cannot run in parallel.
 
     Example:
         >>> import jax, jax.numpy as jnp, marginax as mx

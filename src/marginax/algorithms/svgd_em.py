@@ -67,7 +67,7 @@ def svgd_em(
         kernel: from `marginax.kernels`.
 
     Returns:
-        The algorithm: deterministic, so the keys are not used.
+        The algorithm. It is deterministic, so the keys are not used.
 
     Example:
         >>> import jax, jax.numpy as jnp, marginax as mx

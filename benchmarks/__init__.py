@@ -1,0 +1,1 @@
+"""Speed and memory, always as ratios measured in one run: machines differ, ratios travel."""
