@@ -58,7 +58,7 @@ def mpgd(
             of 0.5, 0.7, 0.9 or 0.95.
 
     Returns:
-        The algorithm: stochastic. theta fluctuates about the estimate, so average its last
+        The algorithm. It is stochastic: theta fluctuates about the estimate, so average its last
         iterates.
 
     Example:

@@ -65,7 +65,7 @@ def pgd(log_joint: LogJoint, theta_optimiser: Optimiser, step_size: ArrayLike) -
         step_size: h of the Langevin particles.
 
     Returns:
-        The algorithm: stochastic. theta fluctuates about the estimate, so average its last
+        The algorithm. It is stochastic: theta fluctuates about the estimate, so average its last
         iterates.
 
     Example:

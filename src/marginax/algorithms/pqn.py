@@ -46,7 +46,7 @@ def pqn(log_joint: LogJoint, step_size: ArrayLike) -> Algorithm:
         step_size: h, of the Newton step and of the Langevin particles.
 
     Returns:
-        The algorithm: stochastic. theta fluctuates about the estimate, so average its last
+        The algorithm. It is stochastic: theta fluctuates about the estimate, so average its last
         iterates.
 
     Example:

@@ -73,7 +73,8 @@ def soul(
             `state.theta_average`, a number or a schedule; the paper uses delta_n.
 
     Returns:
-        The algorithm. It is stochastic and sequential: the N steps of a chain cannot run in parallel.
+        The algorithm. It is stochastic and sequential: the N steps of a chain cannot run in
+        parallel.
 
     Example:
         >>> import jax, jax.numpy as jnp, marginax as mx
