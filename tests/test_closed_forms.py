@@ -100,22 +100,19 @@ def test_stationary_variance_of_theta(name, key):
 
 
 def test_stationary_variances_have_the_papers_limits():
-    # The oracle above, at the papers' h -> 0 limits; PMGD also at finite h.
+    # The library's own linear maps at a tiny step, against the papers' h -> 0 limits.
     h = 1e-5
-
-    def variance(a, q):
-        return scipy.linalg.solve_discrete_lyapunov(np.array(a), np.diag(q))[0, 0]
-
     shake = 2 * h / (N * D)
-    gradient, newton = [[1 - h * D, h * D], [h, 1 - 2 * h]], [[1 - h, h], [h, 1 - 2 * h]]
     limits = [
-        (variance(gradient, [0, shake]), 1 / (N * (D + 2))),
-        (variance(newton, [0, shake]), 1 / (3 * N * D)),
-        (variance(gradient, [2 * h / N, shake]), 2 / (N * D)),
-        (variance([[0, 1], [0, 1 - h]], [0, shake]), 2 / (N * D * (2 - h))),
+        (mx.pgd(MODEL.log_joint, h, h), 0.0, 1 / (N * (D + 2))),
+        (mx.pqn(MODEL.log_joint, h), 0.0, 1 / (3 * N * D)),
+        (mx.pgd(MODEL.log_joint, M_STEP, h), 0.0, 2 / (N * D * (2 - h))),
+        (mx.ipla(MODEL.log_joint, h), 2 * h / N, 2 / (N * D)),
     ]
-    for actual, limit in limits:
-        np.testing.assert_allclose(actual, limit, rtol=1e-4)
+    for algorithm, theta_noise, limit in limits:
+        covariance = np.diag([theta_noise, shake])
+        p = scipy.linalg.solve_discrete_lyapunov(mean_map(algorithm, N, D), covariance)
+        np.testing.assert_allclose(p[0, 0], limit, rtol=1e-4)
 
 
 @pytest.mark.parametrize("discretisation", ["kiplmc1", "kiplmc2"])

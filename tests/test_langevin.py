@@ -55,7 +55,7 @@ def test_coefficients_are_the_papers(h, g, e):
         (c.shared_noise**2 + c.position_noise**2, psi / (g * a)),
     ]
     for actual, expected in pairs:
-        np.testing.assert_allclose(actual, expected, rtol=tolerance)
+        np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=1e-30)
 
 
 def matrices(c):

@@ -115,6 +115,7 @@ def test_ipla_without_theta_noise_is_pgd():
 
 def soul_path(num_warmup=0, bounds=None):
     theta, chain, path = hand.THETA, hand.PARTICLES, []
+    theta = theta if bounds is None else np.clip(theta, *bounds)  # a start outside the box too
     for t, key in enumerate(KEYS):
         x, states = chain[-1], []
         for k in jax.random.split(key, N):

@@ -16,7 +16,12 @@ LAYERS = [
     ["scores", "stein", "langevin", "momentum", "ascent"],
     ["kernels"],
     ["algorithms"],
-    ["trajectory"],
+    ["trajectory", "minibatch", "stopping", "progress", "checkpoint", "result"],
+    ["block"],
+    ["lanes"],
+    ["divergence"],
+    ["loop"],
+    ["run"],
     ["models"],
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
@@ -27,6 +32,8 @@ def imported(parts):
     """The marginax modules that this one imports, as tuples of names."""
     tree = ast.parse(ROOT.joinpath(*parts).with_suffix(".py").read_text())
     for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute here"
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("marginax"):
             inside = tuple(node.module.split(".")[1:])
             for alias in node.names:

@@ -20,7 +20,7 @@ from marginax import _tree
 from marginax.base import Data, Particles, Theta
 from marginax.checks import check_positive
 
-__all__ = ["ExactMStep", "Optimiser", "as_optimiser", "ascend", "exact_m_step"]
+__all__ = ["ExactMStep", "Optimiser", "as_optimiser", "ascend", "exact_m_step", "rescaled"]
 
 Optimiser: TypeAlias = optax.GradientTransformation | ArrayLike
 
@@ -29,6 +29,11 @@ def as_optimiser(optimiser: Optimiser, name: str) -> optax.GradientTransformatio
     """Any optax optimiser as it is; a plain number as `optax.sgd(number)`."""
     if isinstance(optimiser, optax.GradientTransformation):
         return optax.with_extra_args_support(optimiser)
+    if isinstance(optimiser, int | float) and optimiser == 0:
+        raise ValueError(
+            f"{name} is 0, but a step must be positive. To hold theta or the particles where they "
+            "are, use `optax.set_to_zero()`."
+        )
     if not isinstance(optimiser, int | float | np.number | np.ndarray | jax.Array):
         raise TypeError(
             f"{name} is {optimiser!r}, but it must be a step size or an optax optimiser such as "
@@ -48,6 +53,22 @@ def ascend(
     descent = jax.tree.map(jnp.negative, direction)
     updates, optimiser_state = optimiser.update(descent, optimiser_state, point, **extra)
     return optax.apply_updates(point, updates), optimiser_state
+
+
+def rescaled(
+    optimiser: optax.GradientTransformationExtraArgs, factor: ArrayLike
+) -> optax.GradientTransformationExtraArgs:
+    """The same optimiser, its state unchanged, with every update multiplied by `factor`."""
+    if isinstance(optimiser, ExactMStep):
+        return optimiser  # it has no step to shrink
+
+    def update(
+        updates: PyTree, state: optax.OptState, params: PyTree | None = None, **extra: Any
+    ) -> tuple[PyTree, optax.OptState]:
+        updates, state = optimiser.update(updates, state, params, **extra)
+        return jax.tree.map(lambda u: jnp.asarray(factor).astype(u.dtype) * u, updates), state
+
+    return optax.GradientTransformationExtraArgs(optimiser.init, update)
 
 
 class ExactMStep(optax.GradientTransformationExtraArgs):
@@ -100,7 +121,7 @@ def exact_m_step(maximiser: Callable[[Particles, Data], Theta]) -> ExactMStep:
     ) -> tuple[Theta, optax.OptState]:
         del updates, extra  # the gradient is not needed: the maximum is known
         best = maximiser(particles, data)
-        if jax.tree.map(jnp.shape, best) != jax.tree.map(jnp.shape, params):
+        if _shapes(best) != _shapes(params):
             raise ValueError(
                 "The maximiser given to exact_m_step returned theta of shapes "
                 f"{jax.tree.map(jnp.shape, best)}, but theta has "
@@ -110,3 +131,8 @@ def exact_m_step(maximiser: Callable[[Particles, Data], Theta]) -> ExactMStep:
         return _tree.difference(best, params), state
 
     return ExactMStep(init, update)
+
+
+def _shapes(tree: PyTree) -> Any:
+    leaves, structure = jax.tree.flatten(tree)
+    return structure, [jnp.shape(leaf) for leaf in leaves]

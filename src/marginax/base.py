@@ -20,7 +20,7 @@ Key: TypeAlias = PRNGKeyArray
 Theta: TypeAlias = PyTree  # floating-point leaves, unconstrained reals
 Latent: TypeAlias = PyTree  # one configuration x of the latent variables
 Particles: TypeAlias = PyTree  # the cloud: a Latent whose every leaf has a leading axis of length N
-Data: TypeAlias = PyTree  # whatever log_joint wants as its third argument; None if nothing
+Data: TypeAlias = PyTree  # arrays that log_joint wants as its third argument; None if nothing
 LogJoint: TypeAlias = Callable[
     [Theta, Latent, Data], Array
 ]  # log p_theta(x, y) of ONE latent, a scalar
@@ -30,12 +30,16 @@ class Algorithm(NamedTuple):
     """A method of the family, ready to be stepped by `trajectory` or by a loop of your own.
 
     Attributes:
-        init: `init(key, theta, particles) -> state`. Checks and copies the starting values.
+        init: `init(key, theta, particles) -> state`. Checks the starting values.
         step: `step(key, state, data) -> (state, info)`. One iteration.
-        log_joint: the density the method was built on, kept so that a loop can check it at the
-            start.
+        log_joint: the density the method was built on, kept so that a loop can check it.
+        rescale: `rescale(factor) -> Algorithm`, the same method and State, every step multiplied
+            by the factor; None where there is no step to shrink.
+        stochastic: whether theta keeps fluctuating, so that the estimate is an average over steps.
     """
 
     init: Callable[[Key, Theta, Particles], Any]
     step: Callable[[Key, Any, Data], tuple[Any, Any]]
     log_joint: LogJoint | None = None
+    rescale: Callable[[Any], "Algorithm"] | None = None
+    stochastic: bool = False

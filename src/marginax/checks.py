@@ -11,11 +11,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import keystr, tree_flatten_with_path
-from jaxtyping import Array, ArrayLike, PyTree
+from jaxtyping import Array, PyTree
 
-from marginax.base import Data, Latent, LogJoint, Particles, Theta
+from marginax.base import Data, LogJoint, Particles, Theta
 
-__all__ = ["check_log_joint", "check_positive", "check_scalar", "check_start", "is_traced"]
+__all__ = [
+    "check_log_joint",
+    "check_positive",
+    "check_scalar",
+    "check_spread",
+    "check_start",
+    "is_traced",
+]
 
 
 def check_start(theta: Theta, particles: Particles) -> tuple[Theta, Particles]:
@@ -33,25 +40,45 @@ def check_start(theta: Theta, particles: Particles) -> tuple[Theta, Particles]:
     return theta, particles
 
 
-def check_positive(value: ArrayLike, name: str) -> ArrayLike:
+def check_positive(value: Any, name: str) -> Any:
     """Refuses a step, friction or mass that is not one positive number (unless it is traced)."""
     if is_traced(value):
         return value
-    if jnp.ndim(value) != 0:
+    if not isinstance(value, int | float | np.number | np.ndarray | jax.Array):
+        raise TypeError(f"{name} is {value!r}, but it must be a positive number.")
+    if np.ndim(value) != 0:
         raise ValueError(
-            f"{name} has shape {jnp.shape(value)}, but it must be one number. To sweep over "
+            f"{name} has shape {np.shape(value)}, but it must be one number. To sweep over "
             "values, vmap a function that builds the algorithm from one of them."
         )
-    if not 0 < float(np.asarray(value)) < float("inf"):
-        raise ValueError(
-            f"{name} is {value}, but it must be a positive finite number. To hold theta or the "
-            "particles where they are, use `optax.set_to_zero()` as their optimiser."
-        )
+    if not 0 < float(value) < float("inf"):
+        raise ValueError(f"{name} is {value}, but it must be a positive finite number.")
     return value
+
+
+def check_spread(particles: Particles) -> Particles:
+    """Refuses a cloud in one point: a Stein flow would move it as one, to the joint mode."""
+    leaves = jax.tree.leaves(particles)
+    if leaves[0].shape[0] > 1 and not any(is_traced(leaf) for leaf in leaves):
+        rows = [np.asarray(leaf) for leaf in leaves]
+        if all(np.all(leaf == leaf[:1]) for leaf in rows):
+            raise ValueError(
+                f"All {rows[0].shape[0]} particles start in the same place, and a Stein flow "
+                "cannot separate particles that coincide: it would find the joint mode. Spread "
+                "them, for example with `jax.random.normal`."
+            )
+    return particles
 
 
 def check_scalar(value: Any) -> Any:
     """Refuses a log joint that is not one real number; called while it is being traced."""
+    is_number = isinstance(value, int | float | np.number | np.ndarray | jax.Array)
+    if not (is_number or isinstance(value, jax.ShapeDtypeStruct)):
+        forgotten = "; is a `return` missing?" if value is None else "."
+        raise TypeError(
+            f"log_joint returned {type(value).__name__}, but it must return one number, the log "
+            f"density of a single latent{forgotten}"
+        )
     if jnp.shape(value) != ():
         raise ValueError(
             f"log_joint returned an array of shape {jnp.shape(value)}, but it must return one "
@@ -71,7 +98,7 @@ def check_log_joint(log_joint: LogJoint, theta: Theta, particles: Particles, dat
     one = jax.tree.map(lambda leaf: leaf[0], particles)
     try:
         # Nothing is wrapped around it, so that the user meets the error of their own function.
-        value = jax.eval_shape(log_joint, theta, one, data)
+        value = jax.eval_shape(lambda theta, latent: log_joint(theta, latent, data), theta, one)
     except Exception as error:
         raise ValueError(
             f"log_joint failed at the start with {type(error).__name__}: {error}\n"
@@ -94,10 +121,12 @@ def is_traced(value: Any) -> bool:
 def _check_log_joint_values(
     log_joint: LogJoint, theta: Theta, particles: Particles, data: Data
 ) -> None:
-    def value_and_scores(latent: Latent) -> PyTree:
-        return jax.value_and_grad(lambda pair: log_joint(pair[0], pair[1], data))((theta, latent))
+    def total(theta: Theta, particles: Particles) -> tuple[Array, Array]:
+        values = jax.vmap(lambda latent: log_joint(theta, latent, data))(particles)
+        return jnp.sum(values), values
 
-    values, scores = jax.vmap(value_and_scores)(particles)
+    # The sum's gradient in theta, not one gradient per particle: no more memory than a step.
+    scores, values = jax.grad(total, argnums=(0, 1), has_aux=True)(theta, particles)
     if is_traced(values):  # log_joint closes over something that is being traced
         return
     finite = jnp.isfinite(values)
@@ -179,7 +208,10 @@ def _check_finite(tree: PyTree, name: str) -> None:
 
 
 def _describe(tree: PyTree) -> str:
-    if not jax.tree.leaves(tree):
-        return str(tree)
-    words = jax.tree.map(lambda leaf: f"{jnp.result_type(leaf)}{list(jnp.shape(leaf))}", tree)
-    return str(words).replace("'", "")
+    def words(leaf: Any) -> str:
+        try:
+            return f"{jnp.result_type(leaf)}{list(jnp.shape(leaf))}"
+        except TypeError:
+            return type(leaf).__name__
+
+    return str(jax.tree.map(words, tree)).replace("'", "")

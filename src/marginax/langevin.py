@@ -82,8 +82,7 @@ def underdamped_coefficients(
     decay = jnp.exp(-z)
     lost = -jnp.expm1(-z)  # 1 - w without cancellation
     variance_u = lost * (1 + decay) / inverse_mass
-    # Var e_x - Cov^2 / Var e_u. Both terms are of order z^3 and differ by a factor 4: no
-    # cancellation is left.
+    # Var e_x - Cov^2 / Var e_u. Both are of order z^3 and a quarter of psi is left: little cancels.
     variance_x_given_u = (psi(z) - lost**3 / (1 + decay)) / (friction * rate)
     momentum_noise = jnp.sqrt(variance_u)
     return Underdamped(

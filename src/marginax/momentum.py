@@ -11,6 +11,7 @@ momentum now carries the iterate downhill.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, PyTree
@@ -44,11 +45,7 @@ class MomentumRule(NamedTuple):
 
 def constant(alpha: ArrayLike) -> MomentumRule:
     """The same alpha at every step, 0 <= alpha < 1; 0 switches the acceleration off."""
-    if not is_traced(alpha) and not (jnp.ndim(alpha) == 0 and 0 <= float(np.asarray(alpha)) < 1):
-        raise ValueError(
-            f"The momentum is {alpha}, but it must be one number with 0 <= momentum < 1."
-        )
-    return MomentumRule(init=tuple, update=lambda state, alignment: (alpha, state))
+    return as_rule(alpha, "momentum")
 
 
 def schedule(alpha_of: Callable[[Array], ArrayLike]) -> MomentumRule:
@@ -80,7 +77,7 @@ def liu(step_size: ArrayLike, strong_convexity: ArrayLike) -> MomentumRule:
         variational inference, ICML.
     """
     product = jnp.asarray(step_size) * strong_convexity
-    if not is_traced(product) and not 0 < float(product) < 1:
+    if not is_traced(product) and not (product.ndim == 0 and 0 < float(product) < 1):
         raise ValueError(
             f"step_size * strong_convexity is {product}, but this constant needs it strictly "
             "between 0 and 1."
@@ -112,9 +109,22 @@ def adaptive_restart() -> MomentumRule:
     return MomentumRule(init, update)
 
 
-def as_rule(momentum: MomentumRule | ArrayLike) -> MomentumRule:
+def as_rule(momentum: Any, name: str) -> MomentumRule:
     """A rule as it is; a plain number as `constant(number)`."""
-    return momentum if isinstance(momentum, MomentumRule) else constant(momentum)
+    if isinstance(momentum, MomentumRule):
+        return momentum
+    if not is_traced(momentum):
+        if not isinstance(momentum, int | float | np.number | np.ndarray | jax.Array):
+            called = "; call it" if callable(momentum) else ""
+            raise TypeError(
+                f"{name} is {momentum!r}, but it must be a number or a rule of "
+                f"`marginax.momentum`, such as `adaptive_restart()`{called}."
+            )
+        if np.ndim(momentum) != 0 or not 0 <= float(momentum) < 1:
+            raise ValueError(
+                f"{name} is {momentum}, but it must be one number with 0 <= {name} < 1."
+            )
+    return MomentumRule(init=tuple, update=lambda state, alignment: (momentum, state))
 
 
 def look_ahead(

@@ -12,6 +12,7 @@ References:
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +20,7 @@ from jaxtyping import Array, Float
 
 from marginax.base import Particles
 
-__all__ = ["Kernel", "matmul", "radial_velocity", "squared_distances", "velocity"]
+__all__ = ["Kernel", "check_kernel", "matmul", "radial_velocity", "squared_distances", "velocity"]
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,16 @@ class Kernel:
 
     def __repr__(self) -> str:
         return self.name
+
+
+def check_kernel(kernel: Any) -> None:
+    """Refuses what is not a kernel before anything is traced."""
+    if not isinstance(kernel, Kernel):
+        called = f"; call it: `{kernel.__name__}(...)`" if callable(kernel) else ""
+        raise TypeError(
+            f"kernel is {kernel!r}, but it must be made by a function of `marginax.kernels`, such "
+            f"as `kernels.rbf(1.0)`{called}."
+        )
 
 
 def velocity(kernel: Kernel, particles: Particles, scores: Particles) -> Particles:
@@ -58,6 +69,7 @@ def radial_velocity(
     scores: Float[Array, "n d"],
     gram: Float[Array, "n n"],
     repulsion: Float[Array, "n n"],
+    strength: Float[Array, ""],
 ) -> Float[Array, "n d"]:
     """phi of a kernel k = f(r^2), by matrix products; no N x N x D array exists.
 
@@ -65,16 +77,15 @@ def radial_velocity(
         x: the cloud, one particle a row.
         scores: s(x_j), a row each.
         gram: K with entries k(x_i, x_j).
-        repulsion: W with entries -2 f'(r^2), so that grad_1 k(x_j, x) = W (x - x_j).
+        repulsion: W, and
+        strength: c, with -2 f'(r^2) = c W, so that grad_1 k(x_j, x) = c W (x - x_j).
 
     Returns:
-        (1/N) [K S + diag(W 1) X - W X].
+        (1/N) [K S + c (diag(W 1) X - W X)].
     """
-    x = x - jnp.mean(
-        x, axis=0, keepdims=True
-    )  # phi does not change, and the difference below loses fewer digits
+    x = x - jnp.mean(x, axis=0, keepdims=True)  # phi does not change; the difference loses less
     push = jnp.sum(repulsion, axis=1, keepdims=True) * x - matmul(repulsion, x)
-    return (matmul(gram, scores) + push) / x.shape[0]
+    return (matmul(gram, scores) + strength * push) / x.shape[0]
 
 
 def squared_distances(x: Float[Array, "n d"]) -> Float[Array, "n n"]:

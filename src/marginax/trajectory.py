@@ -5,12 +5,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import PyTree
 
 from marginax.base import Algorithm, Data, Key, Particles, Theta
 from marginax.checks import check_log_joint, check_start
 
-__all__ = ["Trajectory", "trajectory"]
+__all__ = ["Trajectory", "theta_only", "trajectory"]
 
 
 class Trajectory(NamedTuple):
@@ -35,7 +36,8 @@ class Trajectory(NamedTuple):
         return self.state.particles
 
 
-def _theta_only(state: Any, info: Any) -> PyTree:
+def theta_only(state: Any, info: Any) -> PyTree:
+    """What is recorded unless something else is asked for."""
     del info
     return state.theta
 
@@ -46,8 +48,8 @@ def trajectory(
     theta: Theta,
     particles: Particles,
     data: Data,
-    num_steps: int,
-    record: Callable[[Any, Any], PyTree] = _theta_only,
+    num_steps: int | np.integer,
+    record: Callable[[Any, Any], PyTree] = theta_only,
 ) -> Trajectory:
     """Runs `num_steps` steps of an algorithm, without looking up.
 
@@ -81,7 +83,7 @@ def trajectory(
         >>> jax.vmap(final_theta)(jnp.linspace(0.05, 0.2, 10)).shape
         (10,)
     """
-    if not isinstance(num_steps, int) or num_steps < 1:
+    if not isinstance(num_steps, int | np.integer) or num_steps < 1 or num_steps is True:
         raise ValueError(
             f"num_steps is {num_steps!r}, but it must be a Python integer of at least 1."
         )

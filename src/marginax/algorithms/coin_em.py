@@ -18,7 +18,7 @@ from marginax import stein
 from marginax.algorithms.svgd_em import SVGDEMInfo, SVGDEMState
 from marginax.ascent import as_optimiser, ascend
 from marginax.base import Algorithm, Data, Key, LogJoint, Particles, Theta
-from marginax.checks import check_start
+from marginax.checks import check_spread, check_start
 from marginax.scores import latent_scores, theta_score
 
 __all__ = ["coin_em"]
@@ -48,12 +48,14 @@ def coin_em(log_joint: LogJoint, kernel: stein.Kernel) -> Algorithm:
         >>> round(float(end.theta), 1)  # the maximum likelihood estimate is the mean of y
         2.0
     """
+    stein.check_kernel(kernel)
     # optax's default alpha of 100 damps the first bets; the paper has no such term.
     coin = as_optimiser(optax.contrib.cocob(alpha=0.0), "coin")
 
     def init(key: Key, theta: Theta, particles: Particles) -> SVGDEMState:
         del key
         theta, particles = check_start(theta, particles)
+        check_spread(particles)
         return SVGDEMState(theta, particles, coin.init(theta), coin.init(particles))
 
     def step(key: Key, state: SVGDEMState, data: Data) -> tuple[SVGDEMState, SVGDEMInfo]:

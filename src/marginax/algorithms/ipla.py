@@ -72,4 +72,7 @@ def ipla(log_joint: LogJoint, step_size: ArrayLike) -> Algorithm:
         particles = langevin.overdamped(particle_key, state.particles, scores, step_size)
         return IPLAState(theta, particles), PGDInfo(direction, scores)
 
-    return Algorithm(init, step, log_joint)
+    def rescale(factor: ArrayLike) -> Algorithm:
+        return ipla(log_joint, step_size * factor)
+
+    return Algorithm(init, step, log_joint, rescale, stochastic=True)

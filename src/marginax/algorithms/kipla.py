@@ -110,7 +110,10 @@ def kipla(
 
         return move(key, state, scores_at, step_size, friction)
 
-    return Algorithm(init, step, log_joint)
+    def rescale(factor: ArrayLike) -> Algorithm:
+        return kipla(log_joint, step_size * factor, friction, discretisation=discretisation)
+
+    return Algorithm(init, step, log_joint, rescale, stochastic=True)
 
 
 def _exponential(

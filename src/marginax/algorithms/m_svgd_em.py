@@ -20,9 +20,9 @@ from jaxtyping import ArrayLike
 
 from marginax import stein
 from marginax.algorithms.svgd_em import SVGDEMInfo
-from marginax.ascent import Optimiser, as_optimiser, ascend
+from marginax.ascent import Optimiser, as_optimiser, ascend, rescaled
 from marginax.base import Algorithm, Data, Key, LogJoint, Particles, Theta
-from marginax.checks import check_start
+from marginax.checks import check_spread, check_start
 from marginax.momentum import MomentumRule, as_rule, look_ahead
 from marginax.scores import latent_scores, theta_score
 
@@ -102,13 +102,16 @@ def m_svgd_em(
         >>> adagrad = optax.adagrad(0.5, initial_accumulator_value=0.0, eps=0.0)
         >>> method = mx.m_svgd_em(log_joint, adagrad, adagrad, mx.kernels.rbf(1.0))
     """
+    stein.check_kernel(kernel)
     theta_optimiser = as_optimiser(theta_optimiser, "theta_optimiser")
     particle_optimiser = as_optimiser(particle_optimiser, "particle_optimiser")
-    theta_rule, particle_rule = as_rule(theta_momentum), as_rule(particle_momentum)
+    theta_rule = as_rule(theta_momentum, "theta_momentum")
+    particle_rule = as_rule(particle_momentum, "particle_momentum")
 
     def init(key: Key, theta: Theta, particles: Particles) -> MSVGDEMState:
         del key
         theta, particles = check_start(theta, particles)
+        check_spread(particles)
         return MSVGDEMState(
             theta=theta,
             particles=particles,
@@ -156,4 +159,14 @@ def m_svgd_em(
         )
         return state, SVGDEMInfo(direction, velocity)
 
-    return Algorithm(init, step, log_joint)
+    def rescale(factor: ArrayLike) -> Algorithm:
+        return m_svgd_em(
+            log_joint,
+            rescaled(theta_optimiser, factor),
+            rescaled(particle_optimiser, factor),
+            kernel,
+            theta_momentum=theta_rule,
+            particle_momentum=particle_rule,
+        )
+
+    return Algorithm(init, step, log_joint, rescale)

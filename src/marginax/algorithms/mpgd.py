@@ -100,4 +100,7 @@ def mpgd(
         state = MPGDState(theta, particles, theta_momentum, particle_momentum)
         return state, PGDInfo(direction, scores)
 
-    return Algorithm(init, step, log_joint)
+    def rescale(factor: ArrayLike) -> Algorithm:
+        return mpgd(log_joint, step_size * factor, friction, inverse_mass)
+
+    return Algorithm(init, step, log_joint, rescale, stochastic=True)

@@ -19,7 +19,7 @@ import optax
 from jaxtyping import ArrayLike
 
 from marginax import langevin
-from marginax.ascent import ExactMStep, Optimiser, as_optimiser, ascend
+from marginax.ascent import ExactMStep, Optimiser, as_optimiser, ascend, rescaled
 from marginax.base import Algorithm, Data, Key, LogJoint, Particles, Theta
 from marginax.checks import check_positive, check_start
 from marginax.scores import latent_scores, theta_score
@@ -102,4 +102,7 @@ def pgd(log_joint: LogJoint, theta_optimiser: Optimiser, step_size: ArrayLike) -
         particles = langevin.overdamped(key, state.particles, scores, step_size)
         return PGDState(theta, particles, theta_optimiser_state), PGDInfo(direction, scores)
 
-    return Algorithm(init, step, log_joint)
+    def rescale(factor: ArrayLike) -> Algorithm:
+        return pgd(log_joint, rescaled(theta_optimiser, factor), step_size * factor)
+
+    return Algorithm(init, step, log_joint, rescale, stochastic=True)

@@ -42,7 +42,7 @@ def pqn(log_joint: LogJoint, step_size: ArrayLike) -> Algorithm:
     Args:
         log_joint: `log_joint(theta, latent, data)`, the log density of one latent and the data. It
             must be strictly concave in theta where the method goes: the Newton step is taken as it
-            is.
+            is, and a singular Hessian gives NaN.
         step_size: h, of the Newton step and of the Langevin particles.
 
     Returns:
@@ -78,4 +78,7 @@ def pqn(log_joint: LogJoint, step_size: ArrayLike) -> Algorithm:
         particles = langevin.overdamped(key, state.particles, scores, step_size)
         return PQNState(theta, particles), PGDInfo(direction, scores)
 
-    return Algorithm(init, step, log_joint)
+    def rescale(factor: ArrayLike) -> Algorithm:
+        return pqn(log_joint, step_size * factor)
+
+    return Algorithm(init, step, log_joint, rescale, stochastic=True)

@@ -22,7 +22,7 @@ from jaxtyping import Array, ArrayLike
 
 from marginax import _tree, langevin
 from marginax.algorithms.pgd import PGDInfo
-from marginax.ascent import Optimiser, as_optimiser, ascend
+from marginax.ascent import Optimiser, as_optimiser, ascend, rescaled
 from marginax.base import Algorithm, Data, Key, Latent, LogJoint, Particles, Theta
 from marginax.checks import check_positive, check_start
 from marginax.scores import latent_score, theta_score
@@ -88,11 +88,15 @@ def soul(
     """
     theta_optimiser = as_optimiser(theta_optimiser, "theta_optimiser")
     check_positive(step_size, "step_size")
+    if not (isinstance(num_warmup, int) and num_warmup >= 0):
+        raise ValueError(f"num_warmup is {num_warmup!r}, but it must be an integer, 0 or more.")
 
     def init(key: Key, theta: Theta, particles: Particles) -> SOULState:
         del key
         theta, particles = check_start(theta, particles)
-        weight = jnp.zeros((), jnp.result_type(*jax.tree.leaves(theta)))
+        if theta_bounds is not None:
+            theta = _project(theta, *theta_bounds)
+        weight = jnp.zeros((), jnp.result_type(float, *jax.tree.leaves(theta)))
         return SOULState(
             theta, particles, theta_optimiser.init(theta), jnp.zeros((), jnp.int32), theta, weight
         )
@@ -137,13 +141,31 @@ def soul(
         state = jax.tree.map(lambda new, old: jnp.where(warm, new, old), after, held)
         return state, PGDInfo(direction, scores)
 
-    return Algorithm(init, step, log_joint)
+    def rescale(factor: ArrayLike) -> Algorithm:
+        return soul(
+            log_joint,
+            rescaled(theta_optimiser, factor),
+            step_size * factor,
+            theta_bounds=theta_bounds,
+            num_warmup=num_warmup,
+            averaging_weight=averaging_weight,
+        )
+
+    return Algorithm(init, step, log_joint, rescale, stochastic=True)
 
 
 def _project(theta: Theta, lower: Theta, upper: Theta) -> Theta:
-    def bound(value: Theta) -> Theta:
-        if not jnp.isscalar(value):
-            return value
-        return jax.tree.map(lambda leaf: jnp.full_like(leaf, value), theta)
+    """Clips theta into the box; a bound that is one number holds for every coordinate."""
 
-    return optax.projections.projection_box(theta, bound(lower), bound(upper))
+    def bound(value: Theta) -> Theta:
+        if not isinstance(value, tuple | list | dict) and jnp.ndim(value) == 0:
+            return jax.tree.map(lambda leaf: jnp.full_like(leaf, value), theta)
+        try:
+            return jax.tree.map(lambda leaf, b: jnp.asarray(b, leaf.dtype), theta, value)
+        except ValueError as error:
+            raise ValueError(
+                f"theta_bounds has a bound {value!r}, which is neither one number nor a tree like "
+                "theta."
+            ) from error
+
+    return jax.tree.map(jnp.clip, theta, bound(lower), bound(upper))

@@ -12,11 +12,12 @@ References:
 from typing import NamedTuple
 
 import optax
+from jaxtyping import ArrayLike
 
 from marginax import stein
-from marginax.ascent import Optimiser, as_optimiser, ascend
+from marginax.ascent import Optimiser, as_optimiser, ascend, rescaled
 from marginax.base import Algorithm, Data, Key, LogJoint, Particles, Theta
-from marginax.checks import check_start
+from marginax.checks import check_spread, check_start
 from marginax.scores import latent_scores, theta_score
 
 __all__ = ["SVGDEMInfo", "SVGDEMState", "svgd_em"]
@@ -79,12 +80,14 @@ def svgd_em(
         >>> round(float(end.theta), 2)  # the maximum likelihood estimate is the mean of y
         2.0
     """
+    stein.check_kernel(kernel)
     theta_optimiser = as_optimiser(theta_optimiser, "theta_optimiser")
     particle_optimiser = as_optimiser(particle_optimiser, "particle_optimiser")
 
     def init(key: Key, theta: Theta, particles: Particles) -> SVGDEMState:
         del key
         theta, particles = check_start(theta, particles)
+        check_spread(particles)
         return SVGDEMState(
             theta, particles, theta_optimiser.init(theta), particle_optimiser.init(particles)
         )
@@ -109,4 +112,12 @@ def svgd_em(
         state = SVGDEMState(theta, particles, theta_optimiser_state, particle_optimiser_state)
         return state, SVGDEMInfo(direction, velocity)
 
-    return Algorithm(init, step, log_joint)
+    def rescale(factor: ArrayLike) -> Algorithm:
+        return svgd_em(
+            log_joint,
+            rescaled(theta_optimiser, factor),
+            rescaled(particle_optimiser, factor),
+            kernel,
+        )
+
+    return Algorithm(init, step, log_joint, rescale)

@@ -40,7 +40,10 @@ def _fixed(bandwidth: ArrayLike, squared: Float[Array, "n n"]) -> Float[Array, "
 
 
 def _median(squared: Float[Array, "n n"]) -> Float[Array, ""]:
-    return _per_particle(median_of_nonnegative(squared), squared.shape[0])
+    # More than half of the distances are 0 if most particles coincide: then the mean still has a
+    # scale.
+    median = median_of_nonnegative(squared)
+    return _per_particle(jnp.where(median > 0, median, jnp.mean(squared)), squared.shape[0])
 
 
 def _mean(squared: Float[Array, "n n"]) -> Float[Array, ""]:

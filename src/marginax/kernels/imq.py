@@ -30,6 +30,6 @@ def imq(bandwidth: Bandwidth = 1.0) -> Kernel:
         squared = stein.squared_distances(x)
         h2 = bandwidth_squared(squared)
         gram = (1 + squared / h2) ** -0.5
-        return _tree.unravel_cloud(stein.radial_velocity(x, s, gram, gram**3 / h2), particles)
+        return _tree.unravel_cloud(stein.radial_velocity(x, s, gram, gram**3, 1 / h2), particles)
 
     return Kernel(velocity, f"imq({bandwidth!r})")

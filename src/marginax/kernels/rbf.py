@@ -2,7 +2,7 @@ r"""The Gaussian (radial basis function) kernel.
 
 k(x, x') = exp(-r^2 / (2 h^2)),  r = ||x - x'||        grad_1 k(x_j, x) = k (x - x_j) / h^2
 
-phi = (1/N) [ K (S - X/h^2) + diag(K 1) X / h^2 ]
+phi = (1/N) [ K S + (diag(K 1) X - K X) / h^2 ]
 """
 
 import jax.numpy as jnp
@@ -42,9 +42,7 @@ def rbf(bandwidth: Bandwidth = "median") -> Kernel:
         squared = stein.squared_distances(x)
         h2 = bandwidth_squared(squared)
         gram = jnp.exp(-squared / (2 * h2))
-        # The Gaussian is its own derivative, so repulsion and attraction share one matrix product.
-        x = (x - jnp.mean(x, axis=0, keepdims=True)) / h2
-        push = jnp.sum(gram, axis=1, keepdims=True) * x
-        return _tree.unravel_cloud((stein.matmul(gram, s - x) + push) / x.shape[0], particles)
+        # The Gaussian is its own derivative: grad_1 k is k / h^2 times the difference.
+        return _tree.unravel_cloud(stein.radial_velocity(x, s, gram, gram, 1 / h2), particles)
 
     return Kernel(velocity, f"rbf({bandwidth!r})")

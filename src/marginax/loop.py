@@ -1,0 +1,159 @@
+"""The loop over blocks on the host: judge, report, save, and go on until every lane has ended."""
+
+import time
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from marginax.base import Data
+from marginax.block import Block, BlockSummary, magnitude
+from marginax.checkpoint import Checkpoint, CheckpointError, Store
+from marginax.divergence import backtracking_words, guarded_block
+from marginax.lanes import Lanes, append, blocks_of, on_host, trim
+from marginax.progress import Report, show
+from marginax.stopping import StoppingRule, Verdict
+
+__all__ = ["Setup", "device_counts", "drive"]
+
+
+class Setup(NamedTuple):
+    """What does not change during a run."""
+
+    call: Callable[..., Block]  # (state, data, first_step, num_steps, factor) -> Block
+    reset: Callable[[Any, np.ndarray], Any]
+    data: Data
+    stop: StoppingRule
+    max_steps: int
+    block_size: int
+    restarts: int | None
+    may_backtrack: bool
+    is_averaged: bool
+    callback: Callable[[Report], bool | None] | None
+    checkpoint: Checkpoint | None
+
+
+def drive(
+    setup: Setup,
+    state: Any,
+    lanes: Lanes,
+    store: Store | None,
+    bar: Any,
+    timings: dict[str, float],
+) -> tuple[Any, Lanes, list[Verdict]]:
+    """The loop over blocks, until every lane has ended."""
+    began, seconds_before = time.perf_counter(), float(lanes.seconds)
+    endings = _judge(setup, lanes, [_RUNNING] * len(lanes.num_steps))
+    start_size = on_host(_sizes(setup, state), setup.restarts)
+    last_save = began
+    try:
+        while _RUNNING in endings:
+            active = np.array([ending is _RUNNING for ending in endings])
+            left = setup.max_steps - lanes.num_steps
+            steps = np.where(active, np.minimum(setup.block_size, left), 0)
+            block, steps, factor, failures = guarded_block(
+                partial(_call, setup, state, lanes),
+                partial(setup.reset, state),
+                lanes,
+                steps,
+                start_size,
+                setup.restarts,
+                setup.may_backtrack,
+            )
+            endings = [failures.get(lane, ending) for lane, ending in enumerate(endings)]
+            summary, record = on_host((block.summary, block.record), setup.restarts)
+            now = time.perf_counter()
+            timings.setdefault("first_block", now - began)
+            # One assignment, so that Ctrl-C finds state and book either before or after the block.
+            state, lanes = (
+                block.state,
+                append(lanes, summary, record, steps, seconds_before + now - began)._replace(
+                    factor=factor
+                ),
+            )
+            endings = _judge(setup, lanes, endings)
+            report = _report(lanes, summary, endings)
+            show(bar, report)
+            if setup.callback is not None and setup.callback(report):
+                endings = _end_all(endings, "The callback asked to stop.")
+            due = setup.checkpoint and now - last_save >= setup.checkpoint.every_seconds
+            if store is not None and due and not store.is_busy():
+                _save(store, state, lanes)
+                last_save = now
+    except KeyboardInterrupt:
+        endings = _end_all(endings, "Ctrl-C: this is where it stood after the last whole block.")
+    except CheckpointError as error:
+        store = None
+        warnings.warn(str(error), stacklevel=3)
+        endings = _end_all(endings, f"{error} The result is here, in memory.")
+    if store is not None:
+        try:
+            _save(store, state, lanes)
+            store.close()
+        except CheckpointError as error:
+            warnings.warn(f"{error} The result is here, in memory.", stacklevel=3)
+    return state, lanes, endings
+
+
+_RUNNING = Verdict("running", "")
+
+
+def _judge(setup: Setup, lanes: Lanes, endings: list[Verdict]) -> list[Verdict]:
+    """Asks the stopping rule about every lane that still runs."""
+
+    def ending(lane: int) -> Verdict:
+        verdict = setup.stop.check(blocks_of(lanes, lane))
+        if verdict is None and lanes.num_steps[lane] >= setup.max_steps:
+            verdict = Verdict(
+                "max_steps",
+                f"All {setup.max_steps} steps were taken before the stopping rule fired: allow "
+                "more, or look at the history to see whether theta still moves.",
+            )
+        if verdict is None:
+            return _RUNNING
+        return Verdict(verdict.status, verdict.reason + backtracking_words(lanes, lane))
+
+    return [ending(lane) if known is _RUNNING else known for lane, known in enumerate(endings)]
+
+
+def _end_all(endings: list[Verdict], reason: str) -> list[Verdict]:
+    return [Verdict("interrupted", reason) if e is _RUNNING else e for e in endings]
+
+
+def _report(lanes: Lanes, summary: BlockSummary, endings: list[Verdict]) -> Report:
+    return Report(
+        num_steps=int(lanes.num_steps.max()),
+        seconds=float(lanes.seconds),
+        theta=np.asarray(summary.theta_mean),
+        velocity=np.asarray(summary.velocity),
+        theta_score=np.max(np.abs(summary.theta_score), axis=1, initial=0.0),
+        factor=lanes.factor,
+        statuses=tuple(ending.status for ending in endings),
+    )
+
+
+def _save(store: Store, state: Any, lanes: Lanes) -> None:
+    store.save(int(lanes.num_steps.sum()), (state, trim(lanes, int(lanes.num_blocks.max()))))
+
+
+def _call(setup: Setup, state: Any, lanes: Lanes, steps: np.ndarray) -> tuple[Block, np.ndarray]:
+    """So many steps in each lane; waits for the device, and returns the size of the iterates."""
+    counts = device_counts(setup, lanes.num_steps, steps, lanes.factor)
+    block = setup.call(state, setup.data, *counts)
+    return block, on_host(block.summary.magnitude, setup.restarts)
+
+
+def _sizes(setup: Setup, state: Any) -> Any:
+    return magnitude(state) if setup.restarts is None else jax.vmap(magnitude)(state)
+
+
+def device_counts(
+    setup: Setup, first_step: np.ndarray, num_steps: np.ndarray, factor: np.ndarray
+) -> tuple[Any, ...]:
+    """First step, number of steps and factor, as the device wants them: with lanes or without."""
+    counts = (first_step.astype(np.int32), num_steps.astype(np.int32), factor.astype(float))
+    return tuple(jnp.asarray(c if setup.restarts is not None else c[0]) for c in counts)

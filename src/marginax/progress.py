@@ -1,0 +1,54 @@
+"""What a person sees while a run goes on: a progress bar, and a report for callbacks."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from tqdm.auto import tqdm
+
+__all__ = ["Report", "progress_bar", "show"]
+
+
+class Report(NamedTuple):
+    """What a callback is given after every block, in plain host numbers.
+
+    Attributes:
+        num_steps: steps taken so far (of the start that took most).
+        seconds: wall time so far.
+        theta: mean of theta over the block, flattened; with restarts a row per start.
+        velocity: root mean square velocity of the cloud, per start (0 for stochastic methods).
+        theta_score: largest absolute theta score at the end of the block, per start.
+        factor: what the steps are multiplied by after backtracking, per start.
+        statuses: "running", or how the start ended.
+    """
+
+    num_steps: int
+    seconds: float
+    theta: np.ndarray
+    velocity: np.ndarray
+    theta_score: np.ndarray
+    factor: np.ndarray
+    statuses: tuple[str, ...]
+
+
+def progress_bar(progress: bool | None, max_steps: int, num_steps: int) -> Any:
+    """A bar over steps: shown if asked, hidden if not wanted, and by default only on a terminal."""
+    hidden = None if progress is None else not progress  # None: tqdm looks for a terminal
+    return tqdm(total=max_steps, initial=num_steps, unit="step", disable=hidden, leave=True)
+
+
+def show(bar: Any, report: Report) -> None:
+    """Moves the bar and writes theta, velocity and status behind it."""
+    bar.update(report.num_steps - bar.n)
+    if bar.disable:
+        return
+    theta = np.atleast_1d(report.theta)[0].ravel()
+    words = ", ".join(f"{v:.4g}" for v in theta[:3]) + (", ..." if theta.size > 3 else "")
+    notes = {"theta": words}
+    if np.any(report.velocity):
+        notes["velocity"] = f"{np.max(report.velocity):.1e}"
+    if np.any(report.factor < 1):
+        notes["step"] = f"x{np.min(report.factor):g}"
+    ended = [status for status in report.statuses if status != "running"]
+    if ended:
+        notes["status"] = ended[0] if len(report.statuses) == 1 else f"{len(ended)} ended"
+    bar.set_postfix(notes, refresh=False)

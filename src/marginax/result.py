@@ -1,0 +1,137 @@
+"""What a run returns: the estimate, the cloud, and one clear word on how it ended."""
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import PyTree
+
+from marginax.base import Particles, Theta
+
+__all__ = ["STATUSES", "Run", "RunError", "agreement"]
+
+STATUSES = {
+    "converged": "the stopping rule fired",
+    "max_steps": "every step was taken and the stopping rule did not fire",
+    "diverged": "theta or the particles ran away, and smaller steps did not help",
+    "nonfinite": "the model gave NaN or infinity, and smaller steps did not help",
+    "interrupted": "Ctrl-C, a callback, or a checkpoint that could not be written",
+    "time_limit": "the time was up",
+}
+
+
+class RunError(RuntimeError):
+    """Raised by `run(..., throw=True)` for every ending but "converged".
+
+    Attributes:
+        run: the Run, complete as far as it went.
+    """
+
+    def __init__(self, run: "Run") -> None:
+        super().__init__(f"{run.status}: {run.reason}")
+        self.run = run
+
+
+@dataclass(frozen=True, repr=False)
+class Run:
+    """The result of `run`. With `restarts=R`, theta, particles, state and history have a leading R.
+
+    Attributes:
+        theta: the estimate: the last iterate of a deterministic method, the average over the last
+            half of the steps of a stochastic one. Always finite.
+        particles: the cloud at the end.
+        state: the algorithm's State at the end, to go on from.
+        history: what `record` kept at the end of every block, stacked along an axis over blocks.
+        status: one of `STATUSES`; with restarts "converged" only if every start converged.
+        reason: the ending in a sentence.
+        num_steps: steps taken; with restarts, by the start that took most.
+        timings: seconds, by stage: "start" (checks), "first_block" (with compilation), "total".
+        statuses: the status of every start (one without restarts).
+        reasons: their sentences.
+        steps: how many steps each start took.
+    """
+
+    theta: Theta
+    particles: Particles
+    state: Any
+    history: PyTree
+    status: str
+    reason: str
+    num_steps: int
+    timings: dict[str, float]
+    statuses: tuple[str, ...]
+    reasons: tuple[str, ...]
+    steps: tuple[int, ...]
+
+    @property
+    def converged(self) -> bool:
+        """Whether the stopping rule fired (for every start)."""
+        return self.status == "converged"
+
+    def __repr__(self) -> str:
+        shapes = jax.tree.map(lambda leaf: tuple(leaf.shape), self.particles)
+        lines = [
+            f"Run: {self.status} after {self.num_steps} steps, {self.timings['total']:.1f} s",
+            f"  {self.reason}",
+            f"  theta      {_short(self.theta)}",
+            f"  particles  {shapes}",
+        ]
+        if len(self.statuses) > 1:
+            lines += [
+                f"  start {i}: {status}. {reason}"
+                for i, (status, reason) in enumerate(zip(self.statuses, self.reasons, strict=True))
+            ]
+        return "\n".join(lines)
+
+
+_STATIC = ("status", "reason", "num_steps", "timings", "statuses", "reasons", "steps")
+
+
+def _flatten(run: Run) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    static = tuple(getattr(run, name) for name in _STATIC)
+    static = (*static[:3], tuple(sorted(run.timings.items())), *static[4:])  # hashable, for jit
+    return tuple(getattr(run, f.name) for f in fields(Run) if f.name not in _STATIC), static
+
+
+def _unflatten(static: tuple[Any, ...], leaves: Any) -> Run:
+    values = dict(zip(_STATIC, (*static[:3], dict(static[3]), *static[4:]), strict=True))
+    return Run(*leaves, **values)
+
+
+jax.tree_util.register_pytree_node(Run, _flatten, _unflatten)
+
+
+def agreement(theta: np.ndarray, statuses: tuple[str, ...], tolerance: float) -> str:
+    """Whether the converged starts ended at the same theta, in a sentence.
+
+    Args:
+        theta: the estimates, one row per start.
+        statuses: how each start ended.
+        tolerance: what each start promises about its own theta; five of them may separate two.
+    """
+    done = theta[[status == "converged" for status in statuses]]
+    count = f"{len(done)} of {len(statuses)} starts converged"
+    if len(done) < 2:
+        return f"{count}, so there is nothing to compare."
+    spread = done.max(axis=0) - done.min(axis=0)
+    allowed = 5 * tolerance * np.maximum(1.0, np.abs(done).max(axis=0))
+    if np.all(spread <= allowed):
+        return f"{count} and agree: their thetas lie within {spread.max(initial=0.0):.1e}."
+    worst = int(np.argmax(spread / allowed))
+    return (
+        f"{count} but DISAGREE: coordinate {worst} of theta ranges from {done[:, worst].min():.4g} "
+        f"to {done[:, worst].max():.4g}. The likelihood may have several maxima, or the tolerance "
+        "is too loose."
+    )
+
+
+def _short(tree: PyTree) -> str:
+    def words(leaf: Any) -> str:
+        values = np.asarray(leaf)
+        if values.size > 8:
+            head = ", ".join(f"{v:.4g}" for v in values.ravel()[:3])
+            return f"[{head}, ...] of shape {values.shape}"
+        return np.array2string(values, precision=4, suppress_small=True)
+
+    return str(jax.tree.map(words, tree)).replace("'", "")

@@ -1,0 +1,237 @@
+"""THE loop: jitted blocks of steps, and between them all that a person needs of a long computation.
+
+Stopping, divergence, progress, callbacks, checkpoints and Ctrl-C are handled on the host at the end
+of a block, for one synchronisation per block.
+"""
+
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jaxtyping import PyTree
+
+from marginax import stopping
+from marginax.base import Algorithm, Data, Key, Particles, Theta
+from marginax.block import advance, advance_lanes
+from marginax.checkpoint import Checkpoint, fingerprint, open_store
+from marginax.checks import check_log_joint, check_start
+from marginax.divergence import reset_momentum
+from marginax.lanes import Lanes, blocks_of, empty_lanes, trim
+from marginax.loop import Setup, device_counts, drive
+from marginax.minibatch import check_batch
+from marginax.progress import Report, progress_bar
+from marginax.result import Run, RunError, agreement
+from marginax.stopping import Verdict
+from marginax.trajectory import theta_only
+
+__all__ = ["run"]
+
+
+def run(
+    key: Key,
+    algorithm: Algorithm,
+    theta: Theta,
+    particles: Particles,
+    data: Data = None,
+    *,
+    max_steps: int,
+    stop: stopping.StoppingRule | None = None,
+    record: Callable[[Any, Any], PyTree] = theta_only,
+    batch: int | None = None,
+    restarts: int | None = None,
+    block_size: int | None = None,
+    on_divergence: str = "backtrack",
+    progress: bool | None = None,
+    callback: Callable[[Report], bool | None] | None = None,
+    checkpoint: str | Path | Checkpoint | None = None,
+    throw: bool = False,
+) -> Run:
+    """Runs an algorithm until a stopping rule fires, and says how it ended.
+
+    Args:
+        key: a `jax.random.key`; the same key gives the same result.
+        algorithm: from any constructor of this library.
+        theta: where theta starts.
+        particles: where the cloud starts; every leaf has a leading axis over the N particles.
+        data: handed to `log_joint` as its third argument.
+        max_steps: the most steps to take.
+        stop: a rule of `marginax.stopping`; by default `settled()` for a deterministic method and
+            `averaged()` for a stochastic one or with minibatches.
+        record: `record(state, info)` is kept at the end of every block; theta by default.
+        batch: so many observations per step, drawn without replacement within an epoch; needs a
+            log joint built by `marginax.minibatched`.
+        restarts: R, if theta and particles hold R starts along an extra leading axis. They run
+            together, each with its own status, and the Run says whether they agree.
+        block_size: steps per block, by default max_steps / 200 but between 10 and 500.
+        on_divergence: "backtrack" goes back to the start of the block, halves the step and resets
+            the momentum, up to eight times; "stop" ends the run there.
+        progress: True or False; by default a bar is shown on a terminal only.
+        callback: called with a `Report` after every block; a true answer stops the run, and an
+            exception in it reaches you.
+        checkpoint: a folder, or a `Checkpoint`; a run that finds its own checkpoint there resumes.
+        throw: raise `RunError` for every ending but "converged".
+
+    Returns:
+        A `Run`: the estimate, the cloud, a status and its reason. Never NaN: a run that diverges
+        ends with its last finite state.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, marginax as mx
+        >>> def log_joint(theta, x, y):
+        ...     return -0.5 * jnp.sum((x - theta) ** 2 + (y - x) ** 2)
+        >>> y, x0 = jnp.array([1.0, 2.0, 3.0]), jax.random.normal(jax.random.key(0), (10, 3))
+        >>> method = mx.m_svgd_em(log_joint, 0.1, 0.1, mx.kernels.rbf(1.0))
+        >>> run = mx.run(jax.random.key(1), method, 0.0, x0, y, max_steps=2000)
+        >>> run.status, round(float(run.theta), 3)  # the maximum likelihood estimate is 2
+        ('converged', 2.0)
+    """
+    began = time.perf_counter()
+    _check_arguments(max_steps, block_size, on_divergence, restarts)
+    theta, particles = _check_starts(algorithm, theta, particles, data, restarts)
+    data = jax.tree.map(jnp.asarray, data)
+    if batch is not None:
+        check_batch(algorithm.log_joint, data, batch)
+    if stop is None:
+        noisy = algorithm.stochastic or batch is not None
+        stop = stopping.averaged() if noisy else stopping.settled()
+    block_size = block_size or min(500, max(10, max_steps // 200))
+
+    checkpoint = Checkpoint(checkpoint) if isinstance(checkpoint, str | Path) else checkpoint
+
+    init_key, step_key = _lane_keys(key, restarts)
+    init = algorithm.init if restarts is None else jax.vmap(algorithm.init)
+    setup = Setup(
+        call=partial(
+            advance if restarts is None else advance_lanes, algorithm, record, batch, step_key
+        ),
+        reset=partial(reset_momentum, init, init_key, restarts),
+        data=data,
+        stop=stop,
+        max_steps=max_steps,
+        block_size=block_size,
+        restarts=restarts,
+        may_backtrack=on_divergence == "backtrack" and algorithm.rescale is not None,
+        is_averaged=algorithm.stochastic or batch is not None,
+        callback=callback,
+        checkpoint=checkpoint,
+    )
+    state = init(init_key, theta, particles)
+    max_blocks = -(-max_steps // block_size) + 1
+    one_block = (state, data, *device_counts(setup, *np.ones((3, restarts or 1))))
+    lanes = empty_lanes(jax.eval_shape(setup.call, *one_block), restarts, max_blocks)
+    store = None
+    if checkpoint is not None:
+        store = open_store(checkpoint, fingerprint(setup.call, one_block, key, block_size))
+        saved = store.load((state, lanes))
+        if saved is not None:
+            state, lanes = saved[0], trim(saved[1], max_blocks)
+
+    timings = {"start": time.perf_counter() - began}
+    bar = progress_bar(progress, max_steps, int(lanes.num_steps.max()))
+    with bar:
+        state, lanes, endings = drive(setup, state, lanes, store, bar, timings)
+    timings["total"] = time.perf_counter() - began
+    result = _result(setup, state, lanes, endings, timings)
+    if throw and not result.converged:
+        raise RunError(result)
+    return result
+
+
+def _result(
+    setup: Setup, state: Any, lanes: Lanes, endings: list[Verdict], timings: dict[str, float]
+) -> Run:
+    """The Run: averages where the method is noisy, the verdict of every lane, and the history."""
+    theta = state.theta
+    if setup.is_averaged and np.all(lanes.num_blocks > 0):
+        means = [stopping.average_theta(blocks_of(lanes, i)) for i in range(len(endings))]
+        _, unravel = ravel_pytree(
+            theta if setup.restarts is None else jax.tree.map(lambda leaf: leaf[0], theta)
+        )
+        means = [unravel(jnp.asarray(mean)) for mean in means]
+        theta = (
+            means[0]
+            if setup.restarts is None
+            else jax.tree.map(lambda *leaves: jnp.stack(leaves), *means)
+        )
+    statuses = tuple(ending.status for ending in endings)
+    reasons = tuple(ending.reason for ending in endings)
+    status, reason = endings[0]
+    records = jax.tree.map(lambda leaf: leaf[:, : int(lanes.num_blocks.max())], lanes.records)
+    if setup.restarts is None:
+        records = jax.tree.map(lambda leaf: leaf[0], records)
+    else:
+        flat = np.stack(
+            [
+                ravel_pytree(jax.tree.map(lambda leaf, i=i: leaf[i], theta))[0]
+                for i in range(setup.restarts)
+            ]
+        )
+        status = next((s for s in statuses if s != "converged"), "converged")
+        reason = agreement(flat, statuses, setup.stop.tolerance or 1e-2)
+    return Run(
+        theta=theta,
+        particles=state.particles,
+        state=state,
+        history=jax.tree.map(jnp.asarray, records),
+        status=status,
+        reason=reason,
+        num_steps=int(lanes.num_steps.max()),
+        timings=timings,
+        statuses=statuses,
+        reasons=reasons,
+        steps=tuple(int(steps) for steps in lanes.num_steps),
+    )
+
+
+def _lane_keys(key: Key, restarts: int | None) -> tuple[Key, Key]:
+    """Keys of the start and of the steps, those of `trajectory`; with restarts a pair per lane."""
+    if restarts is None:
+        init_key, step_key = jax.random.split(key)
+        return init_key, step_key
+    pairs = jax.vmap(jax.random.split)(jax.random.split(key, restarts))
+    return pairs[:, 0], pairs[:, 1]
+
+
+def _check_arguments(
+    max_steps: int, block_size: int | None, on_divergence: str, restarts: int | None
+) -> None:
+    for name, value in {
+        "max_steps": max_steps,
+        "block_size": block_size,
+        "restarts": restarts,
+    }.items():
+        if value is not None and not (isinstance(value, int) and value >= 1):
+            raise ValueError(f"{name} is {value!r}, but it must be an integer of at least 1.")
+    if on_divergence not in ("backtrack", "stop"):
+        raise ValueError(
+            f"on_divergence is {on_divergence!r}, but it must be 'backtrack' or 'stop'."
+        )
+
+
+def _check_starts(
+    algorithm: Algorithm, theta: Theta, particles: Particles, data: Data, restarts: int | None
+) -> tuple[Theta, Particles]:
+    theta, particles = check_start(theta, particles)
+    if restarts is None:
+        starts = [(theta, particles)]
+    else:
+        for leaf in jax.tree.leaves((theta, particles)):
+            if leaf.ndim == 0 or leaf.shape[0] != restarts:
+                raise ValueError(
+                    f"restarts is {restarts}, so every leaf of theta and particles needs a leading "
+                    f"axis of that length over the starts, but one has shape {leaf.shape}."
+                )
+        starts = [
+            jax.tree.map(lambda leaf, i=i: leaf[i], (theta, particles)) for i in range(restarts)
+        ]
+    for start in starts:
+        check_start(*start)
+        if algorithm.log_joint is not None:
+            check_log_joint(algorithm.log_joint, *start, data)
+    return theta, particles
