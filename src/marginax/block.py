@@ -127,7 +127,7 @@ def _advance_lanes(
     algorithm: Algorithm,
     record: Callable[[Any, Any], PyTree],
     batch: int | None,
-    keys: Key,
+    keys: Array,
     states: Any,
     data: Data,
     first_steps: Array,

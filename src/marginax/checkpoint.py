@@ -84,6 +84,8 @@ def open_store(checkpoint: Checkpoint, prints: dict[str, str]) -> Store:
         ) from error
 
     def save(num_steps: int, tree: PyTree) -> None:
+        if num_steps in manager.all_steps():
+            return  # nothing has happened since
         host = _to_host(tree)
         shapes = {name: [list(leaf.shape), str(leaf.dtype)] for name, leaf in host.items()}
         note = {
@@ -106,7 +108,7 @@ def open_store(checkpoint: Checkpoint, prints: dict[str, str]) -> Store:
                 note = manager.restore(step, args=ocp.args.Composite(note=ocp.args.JsonRestore()))
                 note = note["note"]
             except Exception as error:
-                _pass_over(step, error)
+                _pass_over(manager, step, error)
                 continue
             _check_same_run(directory, note, prints)
             try:
@@ -116,7 +118,7 @@ def open_store(checkpoint: Checkpoint, prints: dict[str, str]) -> Store:
                 if _digest(tree) != note["checksum"]:
                     raise ValueError("its contents do not have the checksum they were written with")
             except Exception as error:
-                _pass_over(step, error)
+                _pass_over(manager, step, error)
                 continue
             return _from_host(tree, like)
         return None
@@ -168,8 +170,8 @@ _MEANING = {
 
 
 def _check_same_run(directory: Path, note: dict[str, Any], prints: dict[str, str]) -> None:
-    # Shapes first: where they differ, everything else does too.
-    for part in ("shapes", "data", "algorithm", "start"):
+    # In this order: where shapes differ everything does, and the key is part of what is traced.
+    for part in ("shapes", "data", "start", "algorithm"):
         if note["prints"][part] != prints[part]:
             version = "" if note["jax"] == jax.__version__ else f" (written with jax {note['jax']})"
             raise CheckpointError(
@@ -178,12 +180,13 @@ def _check_same_run(directory: Path, note: dict[str, Any], prints: dict[str, str
             )
 
 
-def _pass_over(step: int, error: Exception) -> None:
+def _pass_over(manager: Any, step: int, error: Exception) -> None:
     first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
     warnings.warn(
         f"The checkpoint at step {step} is damaged and was passed over ({first_line}).",
         stacklevel=4,
     )
+    manager.delete(step)  # the run will come to this step again and save it anew
 
 
 def _is_key(leaf: Any) -> bool:

@@ -7,7 +7,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from marginax.base import Key
 from marginax.block import Block
 from marginax.lanes import Lanes, choose
 from marginax.stopping import Verdict
@@ -107,7 +106,7 @@ def backtracking_words(lanes: Lanes, lane: int) -> str:
 
 
 def reset_momentum(
-    init: Callable[..., Any], init_key: Key, restarts: int | None, state: Any, factor: np.ndarray
+    init: Callable[..., Any], init_key: Any, restarts: int | None, state: Any, factor: np.ndarray
 ) -> Any:
     """The state at rest: look-aheads at the iterates, momenta and velocities as at a start."""
     backtracks = round(-np.log2(float(np.min(factor))))  # a fresh key for every backtrack

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from jaxtyping import PyTree
+from jaxtyping import Array, PyTree
 
 from marginax import stopping
 from marginax.base import Algorithm, Data, Key, Particles, Theta
@@ -189,7 +189,7 @@ def _result(
     )
 
 
-def _lane_keys(key: Key, restarts: int | None) -> tuple[Key, Key]:
+def _lane_keys(key: Key, restarts: int | None) -> tuple[Array, Array]:
     """Keys of the start and of the steps, those of `trajectory`; with restarts a pair per lane."""
     if restarts is None:
         init_key, step_key = jax.random.split(key)

@@ -1,0 +1,203 @@
+"""Checkpoints: resumed runs are bit-identical, damage is noticed, others' folders refused."""
+
+import subprocess
+import sys
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from kill_and_resume import kill_and_resume
+
+import marginax as mx
+from marginax.checkpoint import CheckpointError
+
+MODEL = mx.models.ToyHierarchical(12.0, 12.0)
+Y = MODEL.simulate(jax.random.key(0), 10.0, 4)
+X = jax.random.normal(jax.random.key(1), (6, 4))
+SETTINGS = {"block_size": 20, "stop": mx.stopping.never()}
+
+
+def run(max_steps, folder=None, *, key=2, step=0.05, y=Y, x=X, **more):
+    method = mx.pgd(MODEL.log_joint, step, 0.05)
+    checkpoint = None if folder is None else mx.Checkpoint(folder, every_seconds=0.0)
+    more = SETTINGS | {"max_steps": max_steps, "checkpoint": checkpoint} | more
+    return mx.run(jax.random.key(key), method, 0.0, x, y, **more)
+
+
+def assert_identical(a, b):
+    pair = [(r.theta, r.state, r.history) for r in (a, b)]
+    jax.tree.map(np.testing.assert_array_equal, *pair)
+    assert (a.num_steps, a.status) == (b.num_steps, b.status)
+
+
+def test_resumed_equals_unbroken(tmp_path):
+    whole = run(400)
+    run(170, tmp_path)
+    again = run(400, tmp_path)
+    # 170 is no multiple of the block size: the book of blocks differs, the numbers must not.
+    np.testing.assert_array_equal(again.state.particles, whole.state.particles)
+    run(200, tmp_path / "even")
+    assert_identical(run(400, tmp_path / "even"), whole)
+
+
+def test_a_finished_run_is_not_run_again(tmp_path):
+    first = run(400, tmp_path)
+    steps = []
+    again = run(400, tmp_path, callback=lambda report: steps.append(report.num_steps))
+    assert steps == []
+    assert_identical(again, first)
+
+
+def test_restarts_and_stopping_resume_too(tmp_path):
+    starts = {"x": jnp.stack([X, X + 1.0]), "restarts": 2, "stop": mx.stopping.averaged(0.05)}
+
+    def both(max_steps, folder=None):
+        method = mx.pgd(MODEL.log_joint, 0.05, 0.05)
+        checkpoint = None if folder is None else mx.Checkpoint(folder, every_seconds=0.0)
+        return mx.run(
+            jax.random.key(2), method, jnp.zeros(2), starts["x"], Y, max_steps=max_steps,
+            restarts=2, stop=starts["stop"], block_size=20, checkpoint=checkpoint,
+        )  # fmt: skip
+
+    whole = both(20_000)
+    both(600, tmp_path)
+    assert_identical(both(20_000, tmp_path), whole)
+
+
+def test_typed_keys_in_a_state_survive(tmp_path):
+    class State(NamedTuple):
+        theta: jax.Array
+        particles: jax.Array
+        key: jax.Array
+
+    class Info(NamedTuple):
+        theta_score: jax.Array
+
+    def init(key, theta, particles):
+        return State(jnp.asarray(theta), particles, key)
+
+    def step(key, state, data):
+        own, _ = jax.random.split(state.key)
+        shaken = state.particles + 0.01 * jax.random.normal(own, state.particles.shape)
+        return State(state.theta, shaken, own), Info(state.theta)
+
+    method = mx.Algorithm(init, step, stochastic=True)
+
+    def go(max_steps, checkpoint=None):
+        return mx.run(
+            jax.random.key(0),
+            method,
+            0.0,
+            X,
+            max_steps=max_steps,
+            checkpoint=checkpoint,
+            **SETTINGS,
+        )
+
+    whole = go(200)
+    go(100, tmp_path)
+    np.testing.assert_array_equal(go(200, tmp_path).particles, whole.particles)
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"step": 0.06}, "another algorithm"),
+        ({"y": Y + 1.0}, "other data"),
+        ({"x": X[:4]}, "other shapes"),
+        ({"key": 3}, "another key"),
+    ],
+)
+def test_another_run_is_refused(tmp_path, change, word):
+    run(100, tmp_path)
+    with pytest.raises(CheckpointError, match=f"holds a run with .*{word}.*another folder"):
+        run(200, tmp_path, **change)
+
+
+@pytest.mark.parametrize("damage", ["truncate", "flip", "remove"])
+def test_a_damaged_checkpoint_is_passed_over(tmp_path, damage):
+    whole = run(400)
+    run(200, tmp_path)
+    run(300, tmp_path)
+    newest = tmp_path / "300" / "run"
+    files = [path for path in newest.rglob("*") if path.is_file() and path.stat().st_size > 100]
+    assert files
+    for path in files:
+        content = bytearray(path.read_bytes())
+        if damage == "truncate":
+            path.write_bytes(content[: len(content) // 2])
+        elif damage == "flip":
+            content[len(content) // 2] ^= 0xFF
+            path.write_bytes(content)
+        else:
+            path.unlink()
+    with pytest.warns(UserWarning, match="checkpoint at step 300 is damaged and was passed over"):
+        again = run(400, tmp_path)
+    np.testing.assert_array_equal(again.state.particles, whole.state.particles)
+
+
+def test_a_value_changed_behind_the_checksum_is_noticed(tmp_path, monkeypatch):
+    run(100, tmp_path)
+    import orbax.checkpoint as ocp
+
+    restore = ocp.CheckpointManager.restore
+
+    def tampered(self, step, args):
+        result = restore(self, step, args=args)
+        if "run" in result:
+            first = next(iter(result["run"]))
+            result["run"][first] = result["run"][first] + 1
+        return result
+
+    monkeypatch.setattr(ocp.CheckpointManager, "restore", tampered)
+    with pytest.warns(UserWarning, match="checksum"):
+        assert run(200, tmp_path).num_steps == 200
+
+
+FULL_DISK = """
+import resource, signal, sys, warnings
+import jax, marginax as mx
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+model = mx.models.ToyHierarchical(12.0, 12.0)
+y = model.simulate(jax.random.key(0), 10.0, 200)
+x = jax.random.normal(jax.random.key(1), (100, 200))
+method = mx.pgd(model.log_joint, 0.01, 0.01)
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))  # larger writes fail
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    run = mx.run(jax.random.key(2), method, 0.0, x, y, max_steps=100_000, block_size=20,
+                 checkpoint=mx.Checkpoint(sys.argv[1], every_seconds=0.0))
+print(run.status, run.num_steps, bool(abs(run.theta) < 1e6))
+print(run.reason)
+print([str(w.message)[:40] for w in caught if "checkpoint" in str(w.message)])
+"""
+
+
+def test_a_full_disk_ends_the_run_and_keeps_the_result(tmp_path):
+    ran = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    status, reason, caught = ran.stdout.strip().splitlines()[-3:]
+    assert status.startswith("interrupted")
+    assert status.endswith("True")
+    assert "checkpoint could not be written" in reason
+    assert "result is here, in memory" in reason
+    assert "checkpoint could not be written" in caught
+
+
+def test_a_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(CheckpointError, match="cannot be used.*Choose one"):
+        run(100, tmp_path / "file" / "folder")
+
+
+def test_killed_runs_resume_bit_identically():
+    hits, identical = kill_and_resume(kills=3, max_steps=150_000)
+    assert hits >= 1
+    assert identical
