@@ -33,7 +33,7 @@ method = mx.mpgd(log_joint, 0.05, 1.0, 10.0)
 folder = None if sys.argv[1] == "-" else mx.Checkpoint(sys.argv[1], every_seconds=0.0)
 run = mx.run(
     jax.random.key(2), method, 0.0, x, data, max_steps=int(sys.argv[3]), batch=5, block_size=50,
-    stop=mx.stopping.averaged(2e-4), checkpoint=folder,
+    stop=mx.stopping.averaged(1e-6), checkpoint=folder,
 )
 np.savez(sys.argv[2], theta=run.theta, particles=run.particles, history=run.history,
          num_steps=run.num_steps, momentum=run.state.particle_momentum)
@@ -45,26 +45,32 @@ def start(folder, result, max_steps):
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
+def timed(folder, result, max_steps):
+    began = time.monotonic()
+    assert start(folder, result, max_steps).wait() == 0
+    return time.monotonic() - began
+
+
 def kill_and_resume(kills, max_steps, seed=0):
     """Returns the number of kills that hit a running process, and whether all numbers are equal."""
     moments = random.Random(seed)
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
-        began = time.monotonic()
-        assert start("-", place / "whole.npz", max_steps).wait() == 0
-        whole_seconds = time.monotonic() - began
+        startup = timed("-", place / "short.npz", 100)
+        whole_seconds = timed("-", place / "whole.npz", max_steps)
+        share = max(0.0, whole_seconds - startup) / kills
         hits = 0
         while hits < kills and not (place / "killed.npz").exists():
             child = start(place / "checkpoints", place / "killed.npz", max_steps)
-            # From before the first checkpoint to late in the run, writing included.
+            # From before the first checkpoint to well into this life's share of the run.
             try:
-                child.wait(timeout=moments.uniform(0.3, 0.9) * whole_seconds)
+                child.wait(timeout=startup * moments.uniform(0.7, 1.0) + moments.random() * share)
             except subprocess.TimeoutExpired:
                 child.send_signal(signal.SIGKILL)
                 hits += 1
             child.wait()
         if not (place / "killed.npz").exists():
-            assert start(place / "checkpoints", place / "killed.npz", max_steps).wait() == 0
+            timed(place / "checkpoints", place / "killed.npz", max_steps)
         whole, killed = np.load(place / "whole.npz"), np.load(place / "killed.npz")
         return hits, all(np.array_equal(whole[name], killed[name]) for name in whole)
 

@@ -10,11 +10,12 @@ one contract without exceptions is what lets one loop drive the whole family.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
-__all__ = ["Algorithm", "Data", "Key", "Latent", "LogJoint", "Particles", "Theta"]
+__all__ = ["Algorithm", "ById", "Data", "Key", "Latent", "LogJoint", "Particles", "Theta"]
 
 Key: TypeAlias = PRNGKeyArray
 Theta: TypeAlias = PyTree  # floating-point leaves, unconstrained reals
@@ -24,6 +25,23 @@ Data: TypeAlias = PyTree  # arrays that log_joint wants as its third argument; N
 LogJoint: TypeAlias = Callable[
     [Theta, Latent, Data], Array
 ]  # log p_theta(x, y) of ONE latent, a scalar
+
+
+@dataclass(frozen=True, eq=False)
+class ById:
+    """A value as a static argument of jit, equal to another if both carry the same `mark`.
+
+    Functions of a user need not be hashable: a method of an object with arrays is not.
+    """
+
+    value: Any
+    mark: Any
+
+    def __hash__(self) -> int:
+        return id(self.mark)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ById) and other.mark is self.mark
 
 
 class Algorithm(NamedTuple):

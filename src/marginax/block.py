@@ -15,18 +15,27 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, PyTree
 
 from marginax import _tree
-from marginax.base import Algorithm, Data, Key, Particles
+from marginax.base import ById, Data, Key, Latent, LogJoint, Particles, Theta
 from marginax.minibatch import draw_batch, epoch_order
 from marginax.scores import latent_scores, theta_score
 
-__all__ = ["Block", "BlockSummary", "advance", "advance_lanes", "magnitude"]
+__all__ = [
+    "Block",
+    "BlockSummary",
+    "advance",
+    "advance_lanes",
+    "magnitude",
+    "pack",
+    "unpack",
+]
 
 
 class BlockSummary(NamedTuple):
     """What the host looks at after a block; theta is flattened into a vector of length p.
 
     Attributes:
-        theta_mean: mean of theta over the steps of the block.
+        theta_mean: mean of theta over the steps of the block, or its last value in a flow that has
+            no noise to average out.
         theta_low: smallest value of theta within the block.
         theta_high: largest value of theta within the block.
         theta_score: the ascent direction of theta at the block's last step.
@@ -46,22 +55,35 @@ class BlockSummary(NamedTuple):
     magnitude: Array
 
 
+def pack(summary: BlockSummary) -> Array:
+    """The summary as one vector: one transfer to the host instead of eight."""
+    return jnp.concatenate([jnp.atleast_1d(field) for field in summary])
+
+
+def unpack(rows: Any) -> BlockSummary:
+    """The inverse of `pack`, for one vector or for rows of them."""
+    p = (rows.shape[-1] - 3) // 5
+    vectors: list[Any] = [rows[..., k * p : (k + 1) * p] for k in range(5)]
+    numbers: list[Any] = [rows[..., 5 * p + k] for k in range(3)]
+    return BlockSummary(*vectors, *numbers)
+
+
 class Block(NamedTuple):
     """A finished block.
 
     Attributes:
         state: the algorithm's State after it.
-        summary: what the stopping rules see.
+        summary: a packed `BlockSummary`.
         record: what the user asked to keep, of the last step.
     """
 
     state: Any
-    summary: BlockSummary
+    summary: Any
     record: PyTree
 
 
 def _advance(
-    algorithm: Algorithm,
+    fixed: ById,
     record: Callable[[Any, Any], PyTree],
     batch: int | None,
     key: Key,
@@ -72,9 +94,12 @@ def _advance(
     factor: Array,
 ) -> Block:
     """Runs `num_steps` steps from `state`, all of them `factor` times their nominal size."""
+    algorithm = fixed.value
     method = algorithm if algorithm.rescale is None else algorithm.rescale(factor)
-    step_key, batch_key = key, jax.random.fold_in(key, 2**32 - 1)
+    batch_key = jax.random.fold_in(key, 2**32 - 1)
     num_data = jax.tree.leaves(data)[0].shape[0] if batch else 0
+    theta_0 = ravel_pytree(state.theta)[0]
+    is_noisy = algorithm.stochastic or batch is not None
 
     def rows(order: Array, t: Array) -> tuple[Array, Data]:
         if batch is None:
@@ -85,46 +110,46 @@ def _advance(
         )
         return order, draw_batch(order, t, data, batch)
 
-    def one_step(i: Array, carry: tuple[Any, ...]) -> tuple[Any, ...]:
-        state, _, order, total, low, high = carry
+    def one_step(i: Array, carry: tuple[Any, ...]) -> tuple[tuple[Any, ...], Any, Data]:
+        state, order, total, low, high = carry
         order, batch_data = rows(order, first_step + i)
-        state, info = method.step(jax.random.fold_in(step_key, first_step + i), state, batch_data)
+        state, info = method.step(jax.random.fold_in(key, first_step + i), state, batch_data)
         theta = ravel_pytree(state.theta)[0]
-        # Sums of differences from the first theta, so that the mean does not lose digits.
-        total = total + (theta - theta_0)
-        return state, info, order, total, jnp.minimum(low, theta), jnp.maximum(high, theta)
+        if is_noisy:
+            # Sums of differences from the first theta, so that the mean does not lose digits.
+            total = total + (theta - theta_0)
+        carry = (state, order, total, jnp.minimum(low, theta), jnp.maximum(high, theta))
+        return carry, info, batch_data
 
-    theta_0 = ravel_pytree(state.theta)[0]
     order = epoch_order(batch_key, first_step, num_data, batch) if batch else jnp.zeros(0, int)
-    batch_data = rows(order, first_step)[1]
-    no_info = jax.tree.map(
-        lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
-        jax.eval_shape(method.step, key, state, batch_data)[1],
+    start = (state, order, jnp.zeros_like(theta_0), theta_0, theta_0)
+    # The last step stands outside: only its info is wanted, and a loop would copy every step's.
+    all_but_one = jnp.maximum(num_steps - 1, 0)
+    carry = jax.lax.fori_loop(0, all_but_one, lambda i, c: one_step(i, c)[0], start)
+    last, info, batch_data = one_step(all_but_one, carry)
+    state, _, total, low, high = jax.tree.map(
+        lambda new, old: jnp.where(num_steps > 0, new, old), last, carry
     )
-    carry = (state, no_info, order, jnp.zeros_like(theta_0), theta_0, theta_0)
-    state, info, order, total, low, high = jax.lax.fori_loop(0, num_steps, one_step, carry)
 
-    velocity, score, spread = jnp.zeros(3, theta_0.dtype)
-    spread = jnp.zeros_like(theta_0)
+    velocity, score, spread = jnp.zeros(()), jnp.zeros(()), jnp.zeros_like(theta_0)
     if not algorithm.stochastic and algorithm.log_joint is not None:
-        last = rows(order, first_step + jnp.maximum(num_steps - 1, 0))[1]
-        velocity, score, spread = _scales(algorithm, state, info, last, theta_0.dtype)
-    count = jnp.maximum(num_steps, 1).astype(theta_0.dtype)
+        velocity, score, spread = _scales(algorithm.log_joint, state, info, batch_data)
+    mean = theta_0 + total / jnp.maximum(num_steps, 1).astype(theta_0.dtype)
     summary = BlockSummary(
-        theta_mean=theta_0 + total / count,
+        theta_mean=mean if is_noisy else ravel_pytree(state.theta)[0],
         theta_low=low,
         theta_high=high,
         theta_score=ravel_pytree(info.theta_score)[0],
         theta_score_spread=spread,
-        velocity=velocity,
-        score=score,
-        magnitude=magnitude(state),
+        velocity=velocity.astype(theta_0.dtype),
+        score=score.astype(theta_0.dtype),
+        magnitude=magnitude((state.theta, state.particles)),
     )
-    return Block(state, summary, record(state, info))
+    return Block(state, pack(summary), record(state, info))
 
 
 def _advance_lanes(
-    algorithm: Algorithm,
+    fixed: ById,
     record: Callable[[Any, Any], PyTree],
     batch: int | None,
     keys: Array,
@@ -137,40 +162,45 @@ def _advance_lanes(
     """The same for several starts at once, each with its own key, state, count and factor."""
 
     def one(key: Key, state: Any, first_step: Array, num_steps: Array, factor: Array) -> Block:
-        return _advance(algorithm, record, batch, key, state, data, first_step, num_steps, factor)
+        return _advance(fixed, record, batch, key, state, data, first_step, num_steps, factor)
 
     return jax.vmap(one)(keys, states, first_steps, num_steps, factors)
 
 
-_STATIC = ("algorithm", "record", "batch")
+_STATIC = ("fixed", "record", "batch")
 advance = jax.jit(_advance, static_argnames=_STATIC)
 advance_lanes = jax.jit(_advance_lanes, static_argnames=_STATIC)
 
 
-def _scales(
-    algorithm: Algorithm, state: Any, info: Any, data: Data, dtype: Any
-) -> tuple[Array, Array, Array]:
+# More numbers than this (particles times theta) are not held just to learn their spread.
+_LARGEST_SPREAD = 2**24
+
+
+def _scales(log_joint: LogJoint, state: Any, info: Any, data: Data) -> tuple[Array, Array, Array]:
     """Typical sizes of velocity and scores, and the spread of the theta score over the cloud."""
-    log_joint = algorithm.log_joint
-    scores = latent_scores(log_joint, state.theta, state.particles, data)  # type: ignore[arg-type]
+    scores = latent_scores(log_joint, state.theta, state.particles, data)
 
-    def one_theta_score(latent: Particles) -> Array:
+    def one_theta_score(latent: Latent) -> Array:
         single = jax.tree.map(lambda leaf: leaf[None], latent)
-        return ravel_pytree(theta_score(log_joint, state.theta, single, data))[0]  # type: ignore[arg-type]
+        return ravel_pytree(theta_score(log_joint, state.theta, single, data))[0]
 
-    spread = jnp.std(jax.vmap(one_theta_score)(state.particles), axis=0)
-    return _rms(info.velocity, dtype), _rms(scores, dtype), spread
+    # The spread needs every particle's theta score at once; for a very large theta it is left at 0,
+    # and the rules fall back on the largest score seen.
+    num_theta = sum(leaf.size for leaf in jax.tree.leaves(state.theta))
+    spread = jnp.zeros(num_theta, _tree.inner(state.theta, state.theta).dtype)
+    if num_theta * _tree.cloud_size(state.particles) <= _LARGEST_SPREAD:
+        spread = jnp.std(jax.vmap(one_theta_score)(state.particles), axis=0)
+    return _rms(info.velocity), _rms(scores), spread
 
 
-def _rms(tree: PyTree, dtype: Any) -> Array:
-    size = sum(leaf.size for leaf in jax.tree.leaves(tree))
-    return jnp.sqrt(_tree.inner(tree, tree) / size).astype(dtype)
+def _rms(tree: PyTree) -> Array:
+    return jnp.sqrt(_tree.inner(tree, tree) / sum(leaf.size for leaf in jax.tree.leaves(tree)))
 
 
-def magnitude(state: Any) -> Array:
+def magnitude(iterates: tuple[Theta, Particles]) -> Array:
     """The largest absolute value in theta and the cloud, and not finite if one of them is not."""
-    leaves = jax.tree.leaves((state.theta, state.particles))
-    dtype = jnp.result_type(*jax.tree.leaves(state.theta))
+    leaves = jax.tree.leaves(iterates)
+    dtype = ravel_pytree(iterates[0])[0].dtype
     # Sums, because a maximum may pass a NaN by.
     tops = [jnp.max(jnp.abs(leaf)).astype(dtype) for leaf in leaves if leaf.size]
     poison = [0 * jnp.sum(leaf).astype(dtype) for leaf in leaves]

@@ -13,7 +13,7 @@ import numpy as np
 from jax.tree_util import keystr, tree_flatten_with_path
 from jaxtyping import Array, PyTree
 
-from marginax.base import Data, LogJoint, Particles, Theta
+from marginax.base import ById, Data, LogJoint, Particles, Theta
 
 __all__ = [
     "check_log_joint",
@@ -95,6 +95,28 @@ def check_scalar(value: Any) -> Any:
 
 def check_log_joint(log_joint: LogJoint, theta: Theta, particles: Particles, data: Data) -> None:
     """Evaluates the log joint at the start: its shape always, value and gradients if known."""
+    # Inside jit every new array is a tracer, also one made of constants.
+    known = (theta, particles, data, jnp.zeros(()))
+    if any(is_traced(leaf) for leaf in jax.tree.leaves(known)):
+        _check_log_joint_shape(log_joint, theta, particles, data)
+        return
+    try:
+        scores, values = _evaluate(log_joint, theta, particles, data)
+    except Exception:
+        _check_log_joint_shape(log_joint, theta, particles, data)  # says what is wrong, in words
+        raise
+    if not is_traced(values):  # it is if log_joint closes over something that is being traced
+        _check_log_joint_values(jax.device_get(scores), jax.device_get(values))
+
+
+def is_traced(value: Any) -> bool:
+    """Whether this is a stand-in inside jit or vmap, whose value is not known."""
+    return isinstance(value, jax.core.Tracer)
+
+
+def _check_log_joint_shape(
+    log_joint: LogJoint, theta: Theta, particles: Particles, data: Data
+) -> None:
     one = jax.tree.map(lambda leaf: leaf[0], particles)
     try:
         # Nothing is wrapped around it, so that the user meets the error of their own function.
@@ -107,44 +129,50 @@ def check_log_joint(log_joint: LogJoint, theta: Theta, particles: Particles, dat
             "shapes your function expects, and that it is written in jax.numpy."
         ) from error
     check_scalar(value)
-    # Inside jit every new array is a tracer, also one made of constants.
-    values = (theta, particles, data, jnp.zeros(()))
-    if not any(is_traced(leaf) for leaf in jax.tree.leaves(values)):
-        _check_log_joint_values(log_joint, theta, particles, data)
 
 
-def is_traced(value: Any) -> bool:
-    """Whether this is a stand-in inside jit or vmap, whose value is not known."""
-    return isinstance(value, jax.core.Tracer)
-
-
-def _check_log_joint_values(
-    log_joint: LogJoint, theta: Theta, particles: Particles, data: Data
-) -> None:
-    def total(theta: Theta, particles: Particles) -> tuple[Array, Array]:
-        values = jax.vmap(lambda latent: log_joint(theta, latent, data))(particles)
-        return jnp.sum(values), values
-
-    # The sum's gradient in theta, not one gradient per particle: no more memory than a step.
-    scores, values = jax.grad(total, argnums=(0, 1), has_aux=True)(theta, particles)
-    if is_traced(values):  # log_joint closes over something that is being traced
-        return
-    finite = jnp.isfinite(values)
-    if not bool(jnp.all(finite)):
+def _check_log_joint_values(scores: PyTree, values: np.ndarray) -> None:
+    finite = np.isfinite(values)
+    if not np.all(finite):
         raise ValueError(
-            f"log_joint is {values[jnp.argmin(finite)]} at the start: it is not finite for "
-            f"{int(jnp.sum(~finite))} of the {finite.shape[0]} particles. Start theta and "
+            f"log_joint is {values[np.argmin(finite)]} at the start: it is not finite for "
+            f"{int(np.sum(~finite))} of the {finite.shape[0]} particles. Start theta and "
             "particles inside the support of the model, with constrained quantities on an "
             "unconstrained scale."
         )
     for gradient, name in zip(scores, ("theta", "particles"), strict=True):
         for path, leaf in tree_flatten_with_path(gradient)[0]:
-            if not bool(jnp.all(jnp.isfinite(leaf))):
+            if not np.all(np.isfinite(leaf)):
                 raise ValueError(
                     f"The gradient of log_joint with respect to {name}{keystr(path)} is not finite "
                     "at the start, though log_joint is. Look for a sqrt, a log or a norm at zero, "
                     "or a `jnp.where` with a bad branch."
                 )
+
+
+def _evaluate(
+    log_joint: LogJoint, theta: Theta, particles: Particles, data: Data
+) -> tuple[PyTree, Array]:
+    """Both gradients and the values; compiled once, unless data holds more than arrays."""
+    arrays = all(isinstance(leaf, np.ndarray | jax.Array) for leaf in jax.tree.leaves(data))
+    evaluate = _compiled_values_and_scores if arrays else _values_and_scores
+    return evaluate(ById(log_joint, mark=log_joint), theta, particles, data)
+
+
+def _values_and_scores(
+    log_joint: ById, theta: Theta, particles: Particles, data: Data
+) -> tuple[PyTree, Array]:
+    def total(theta: Theta, particles: Particles) -> tuple[Array, Array]:
+        values = jax.vmap(lambda latent: check_scalar(log_joint.value(theta, latent, data)))(
+            particles
+        )
+        return jnp.sum(values), values
+
+    # The sum's gradient in theta, not one gradient per particle: no more memory than a step.
+    return jax.grad(total, argnums=(0, 1), has_aux=True)(theta, particles)
+
+
+_compiled_values_and_scores = jax.jit(_values_and_scores, static_argnums=0)
 
 
 def _floating(tree: PyTree, name: str, remedy: str) -> PyTree:

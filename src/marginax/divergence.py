@@ -19,7 +19,7 @@ RUNAWAY = 1e8
 
 
 def guarded_block(
-    call: Callable[[np.ndarray], tuple[Block, np.ndarray]],
+    call: Callable[..., tuple[Block, np.ndarray]],
     reset: Callable[[np.ndarray], Any],
     lanes: Lanes,
     steps: np.ndarray,
@@ -42,7 +42,7 @@ def guarded_block(
         The block, the steps each lane took (0 where it went back), the new step factors, and the
         verdict on every lane that had to give up.
     """
-    block, size = call(steps)
+    block, size = call(steps, first=True)
     limit = RUNAWAY * np.maximum(1.0, start_size)
     bad = ~(size < limit)  # NaN is bad too
     if not np.any(bad):

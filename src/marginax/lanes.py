@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from marginax.block import Block, BlockSummary
+from marginax.block import Block, unpack
 from marginax.stopping import Blocks
 
 __all__ = ["Lanes", "append", "blocks_of", "choose", "empty_lanes", "on_host", "trim"]
@@ -25,7 +25,7 @@ class Lanes(NamedTuple):
         num_blocks: blocks accepted: the number of valid rows in the fields below.
         factor: what the nominal steps are multiplied by, halved at every backtrack.
         block_steps: steps in each block, [lanes, blocks].
-        summaries: what the stopping rules see, [lanes, blocks, ...].
+        summaries: what the stopping rules see, packed, [lanes, blocks, ...].
         records: what the user keeps, [lanes, blocks, ...].
         seconds: wall time so far, over all sessions of this run.
     """
@@ -34,7 +34,7 @@ class Lanes(NamedTuple):
     num_blocks: np.ndarray
     factor: np.ndarray
     block_steps: np.ndarray
-    summaries: BlockSummary
+    summaries: np.ndarray
     records: PyTree
     seconds: np.ndarray
 
@@ -52,14 +52,14 @@ def empty_lanes(shapes: Block, restarts: int | None, max_blocks: int) -> Lanes:
         num_blocks=np.zeros(num_lanes, np.int64),
         factor=np.ones(num_lanes),
         block_steps=np.zeros((num_lanes, max_blocks), np.int64),
-        summaries=jax.tree.map(room, shapes.summary),
+        summaries=room(shapes.summary),
         records=jax.tree.map(room, shapes.record),
         seconds=np.zeros(()),
     )
 
 
 def append(
-    lanes: Lanes, summary: BlockSummary, record: PyTree, steps: np.ndarray, seconds: float
+    lanes: Lanes, summary: np.ndarray, record: PyTree, steps: np.ndarray, seconds: float
 ) -> Lanes:
     """The book with one more row for every lane that took steps.
 
@@ -69,11 +69,8 @@ def append(
     for lane in np.flatnonzero(steps):
         row = lanes.num_blocks[lane]
         lanes.block_steps[lane, row] = steps[lane]
-        for past, new in zip(
-            jax.tree.leaves((lanes.summaries, lanes.records)),
-            jax.tree.leaves((summary, record)),
-            strict=True,
-        ):
+        lanes.summaries[lane, row] = summary[lane]
+        for past, new in zip(jax.tree.leaves(lanes.records), jax.tree.leaves(record), strict=True):
             past[lane, row] = new[lane]
     return lanes._replace(
         num_steps=lanes.num_steps + steps,
@@ -85,17 +82,11 @@ def append(
 def blocks_of(lanes: Lanes, lane: int) -> Blocks:
     """What a stopping rule sees of one lane."""
     rows = slice(0, int(lanes.num_blocks[lane]))
-    past = jax.tree.map(lambda leaf: leaf[lane, rows], lanes.summaries)
+    past = unpack(lanes.summaries[lane, rows])
     return Blocks(
         steps=lanes.block_steps[lane, rows],
-        theta_mean=past.theta_mean,
-        theta_low=past.theta_low,
-        theta_high=past.theta_high,
-        theta_score=past.theta_score,
-        theta_score_spread=past.theta_score_spread,
-        velocity=past.velocity,
-        score=past.score,
-        epsilon=float(np.finfo(past.theta_mean.dtype).eps),
+        **{name: field for name, field in past._asdict().items() if name != "magnitude"},
+        epsilon=float(np.finfo(lanes.summaries.dtype).eps),
         seconds=float(lanes.seconds),
     )
 

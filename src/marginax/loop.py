@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from marginax.base import Data
-from marginax.block import Block, BlockSummary, magnitude
+from marginax.block import Block, BlockSummary, magnitude, unpack
 from marginax.checkpoint import Checkpoint, CheckpointError, Store
 from marginax.divergence import backtracking_words, guarded_block
 from marginax.lanes import Lanes, append, blocks_of, on_host, trim
@@ -48,15 +48,23 @@ def drive(
     """The loop over blocks, until every lane has ended."""
     began, seconds_before = time.perf_counter(), float(lanes.seconds)
     endings = _judge(setup, lanes, [_RUNNING] * len(lanes.num_steps))
-    start_size = on_host(_sizes(setup, state), setup.restarts)
-    last_save = began
+    sizes = _lane_sizes if setup.restarts is not None else _size
+    start_size = on_host(sizes((state.theta, state.particles)), setup.restarts)
+    last_save = last_read = began
+    ahead: Block | None = None  # launched before the block before it was judged
     try:
         while _RUNNING in endings:
-            active = np.array([ending is _RUNNING for ending in endings])
-            left = setup.max_steps - lanes.num_steps
-            steps = np.where(active, np.minimum(setup.block_size, left), 0)
+            steps = _next_steps(setup, lanes.num_steps, endings)
+            launched = ahead
+            if launched is None:
+                launched = _launch(setup, state, lanes.num_steps, steps, lanes.factor)
+            # While the host reads a short block, the device may already go on with the next one; if
+            # the run then stops or backtracks, that one is thrown away.
+            ahead = None
+            if time.perf_counter() - last_read < _SHORT_BLOCK:
+                ahead = _look_ahead(setup, launched, lanes, steps, endings)
             block, steps, factor, failures = guarded_block(
-                partial(_call, setup, state, lanes),
+                partial(_call, setup, state, lanes, launched),
                 partial(setup.reset, state),
                 lanes,
                 steps,
@@ -64,19 +72,22 @@ def drive(
                 setup.restarts,
                 setup.may_backtrack,
             )
+            last_read = time.perf_counter()
+            if failures or np.any(factor != lanes.factor):
+                ahead = None
             endings = [failures.get(lane, ending) for lane, ending in enumerate(endings)]
-            summary, record = on_host((block.summary, block.record), setup.restarts)
             now = time.perf_counter()
             timings.setdefault("first_block", now - began)
             # One assignment, so that Ctrl-C finds state and book either before or after the block.
             state, lanes = (
                 block.state,
-                append(lanes, summary, record, steps, seconds_before + now - began)._replace(
-                    factor=factor
-                ),
+                append(
+                    lanes, block.summary, block.record, steps, seconds_before + now - began
+                )._replace(factor=factor),
             )
-            endings = _judge(setup, lanes, endings)
-            report = _report(lanes, summary, endings)
+            before, endings = endings, _judge(setup, lanes, endings)
+            ahead = ahead if before == endings else None
+            report = _report(lanes, unpack(block.summary), endings)
             show(bar, report)
             if setup.callback is not None and setup.callback(report):
                 endings = _end_all(endings, "The callback asked to stop.")
@@ -140,20 +151,50 @@ def _save(store: Store, state: Any, lanes: Lanes) -> None:
     store.save(int(lanes.num_steps.sum()), (state, trim(lanes, int(lanes.num_blocks.max()))))
 
 
-def _call(setup: Setup, state: Any, lanes: Lanes, steps: np.ndarray) -> tuple[Block, np.ndarray]:
-    """So many steps in each lane; waits for the device, and returns the size of the iterates."""
-    counts = device_counts(setup, lanes.num_steps, steps, lanes.factor)
-    block = setup.call(state, setup.data, *counts)
-    return block, on_host(block.summary.magnitude, setup.restarts)
+# A block shorter than this (in seconds) is worth launching ahead; a longer one hides the host
+# anyway.
+_SHORT_BLOCK = 0.05
 
 
-def _sizes(setup: Setup, state: Any) -> Any:
-    return magnitude(state) if setup.restarts is None else jax.vmap(magnitude)(state)
+def _next_steps(setup: Setup, done: np.ndarray, endings: list[Verdict]) -> np.ndarray:
+    active = np.array([ending is _RUNNING for ending in endings])
+    return np.where(active, np.minimum(setup.block_size, setup.max_steps - done), 0)
+
+
+def _look_ahead(
+    setup: Setup, launched: Block, lanes: Lanes, steps: np.ndarray, endings: list[Verdict]
+) -> Block | None:
+    done = lanes.num_steps + steps
+    next_steps = _next_steps(setup, done, endings)
+    if not np.any(next_steps):
+        return None
+    return _launch(setup, launched.state, done, next_steps, lanes.factor)
+
+
+def _launch(
+    setup: Setup, state: Any, done: np.ndarray, steps: np.ndarray, factor: np.ndarray
+) -> Block:
+    """Starts so many steps in each lane and does not wait for them."""
+    return setup.call(state, setup.data, *device_counts(setup, done, steps, factor))
+
+
+def _call(
+    setup: Setup, state: Any, lanes: Lanes, launched: Block, steps: np.ndarray, first: bool = False
+) -> tuple[Block, np.ndarray]:
+    """A block read back from the device: the one launched already, or one with other steps."""
+    block = launched if first else _launch(setup, state, lanes.num_steps, steps, lanes.factor)
+    summary, record = on_host((block.summary, block.record), setup.restarts)
+    block = block._replace(summary=summary, record=record)
+    return block, np.asarray(unpack(summary).magnitude)
+
+
+_size, _lane_sizes = jax.jit(magnitude), jax.jit(jax.vmap(magnitude))
 
 
 def device_counts(
     setup: Setup, first_step: np.ndarray, num_steps: np.ndarray, factor: np.ndarray
 ) -> tuple[Any, ...]:
     """First step, number of steps and factor, as the device wants them: with lanes or without."""
-    counts = (first_step.astype(np.int32), num_steps.astype(np.int32), factor.astype(float))
-    return tuple(jnp.asarray(c if setup.restarts is not None else c[0]) for c in counts)
+    dtype = jnp.result_type(float)
+    counts = (first_step.astype(np.int32), num_steps.astype(np.int32), factor.astype(dtype))
+    return counts if setup.restarts is not None else tuple(c[0] for c in counts)

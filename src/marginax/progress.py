@@ -14,7 +14,8 @@ class Report(NamedTuple):
     Attributes:
         num_steps: steps taken so far (of the start that took most).
         seconds: wall time so far.
-        theta: mean of theta over the block, flattened; with restarts a row per start.
+        theta: mean of theta over the block (without noise, its last value), flattened, a row per
+            start.
         velocity: root mean square velocity of the cloud, per start (0 for stochastic methods).
         theta_score: largest absolute theta score at the end of the block, per start.
         factor: what the steps are multiplied by after backtracking, per start.

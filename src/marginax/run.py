@@ -17,7 +17,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, PyTree
 
 from marginax import stopping
-from marginax.base import Algorithm, Data, Key, Particles, Theta
+from marginax.base import Algorithm, ById, Data, Key, Particles, Theta
 from marginax.block import advance, advance_lanes
 from marginax.checkpoint import Checkpoint, fingerprint, open_store
 from marginax.checks import check_log_joint, check_start
@@ -106,10 +106,10 @@ def run(
 
     init_key, step_key = _lane_keys(key, restarts)
     init = algorithm.init if restarts is None else jax.vmap(algorithm.init)
+    compiled = advance if restarts is None else advance_lanes
+    fixed = (ById(algorithm, mark=algorithm.step), record, batch, step_key)
     setup = Setup(
-        call=partial(
-            advance if restarts is None else advance_lanes, algorithm, record, batch, step_key
-        ),
+        call=partial(compiled, *fixed),
         reset=partial(reset_momentum, init, init_key, restarts),
         data=data,
         stop=stop,
@@ -124,7 +124,7 @@ def run(
     state = init(init_key, theta, particles)
     max_blocks = -(-max_steps // block_size) + 1
     one_block = (state, data, *device_counts(setup, *np.ones((3, restarts or 1))))
-    lanes = empty_lanes(jax.eval_shape(setup.call, *one_block), restarts, max_blocks)
+    lanes = empty_lanes(compiled.eval_shape(*fixed, *one_block), restarts, max_blocks)
     store = None
     if checkpoint is not None:
         store = open_store(checkpoint, fingerprint(setup.call, one_block, key, block_size))
@@ -231,7 +231,8 @@ def _check_starts(
             jax.tree.map(lambda leaf, i=i: leaf[i], (theta, particles)) for i in range(restarts)
         ]
     for start in starts:
-        check_start(*start)
+        if restarts is not None:
+            check_start(*start)  # now without the axis over starts
         if algorithm.log_joint is not None:
             check_log_joint(algorithm.log_joint, *start, data)
     return theta, particles

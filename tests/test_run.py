@@ -1,0 +1,335 @@
+"""The loop: what it computes, how it ends, and what it says."""
+
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import marginax as mx
+
+TOY = mx.models.ToyHierarchical(12.0, 12.0)
+Y = TOY.simulate(jax.random.key(0), 10.0, 20)
+X = jax.random.normal(jax.random.key(1), (20, 20))
+KERNEL = mx.kernels.rbf(5.0)
+NEVER = mx.stopping.never()
+METHODS = {
+    "svgd_em": lambda h: mx.svgd_em(TOY.log_joint, h, h, KERNEL),
+    "m_svgd_em": lambda h: mx.m_svgd_em(TOY.log_joint, h, h, KERNEL),
+    "pgd": lambda h: mx.pgd(TOY.log_joint, h, h),
+    "mpgd": lambda h: mx.mpgd(TOY.log_joint, h, 1.0, 10.0),
+}
+
+
+def run(method=None, theta=0.0, particles=X, data=Y, **more):
+    method = METHODS["m_svgd_em"](0.3) if method is None else method
+    more = {"max_steps": 4000} | more
+    return mx.run(jax.random.key(2), method, theta, particles, data, **more)
+
+
+@pytest.mark.parametrize("block_size", [7, 100])
+@pytest.mark.parametrize("name", ["m_svgd_em", "mpgd"])
+def test_run_is_trajectory_cut_into_blocks(name, block_size):
+    method = METHODS[name](0.2)
+    ran = run(method, max_steps=50, block_size=block_size, stop=NEVER)
+    end = mx.trajectory(jax.random.key(2), method, 0.0, X, Y, 50)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10), ran.state, end.state)
+    assert ran.num_steps == 50
+    recorded = end.history[block_size - 1 :: block_size]
+    np.testing.assert_allclose(ran.history[: len(recorded)], recorded, rtol=1e-10)
+
+
+def test_converged():
+    ran = run()
+    assert ran.status == "converged"
+    assert ran.converged
+    assert abs(float(ran.theta - Y.mean())) < 1e-3
+    assert ran.num_steps < 4000
+    assert "left to go" in ran.reason
+    assert "converged after" in repr(ran)
+    assert set(ran.timings) == {"start", "first_block", "total"}
+
+
+def test_max_steps():
+    ran = run(METHODS["svgd_em"](0.3), max_steps=60)
+    assert (ran.status, ran.num_steps) == ("max_steps", 60)
+    assert "All 60 steps" in ran.reason
+
+
+def test_time_limit():
+    ran = run(stop=mx.stopping.settled() | mx.stopping.max_seconds(1e-3), block_size=10)
+    assert ran.status == "time_limit"
+    assert ran.num_steps == 10
+
+
+def test_throw_raises_the_same_sentence():
+    with pytest.raises(mx.RunError, match="max_steps: All 60 steps") as caught:
+        run(METHODS["svgd_em"](0.3), max_steps=60, throw=True)
+    assert caught.value.run.num_steps == 60
+    assert run(throw=True).converged
+
+
+def test_a_callback_sees_host_numbers_and_may_stop():
+    seen = []
+
+    def callback(report):
+        seen.append(report)
+        return report.num_steps >= 40
+
+    ran = run(callback=callback, block_size=20)
+    assert (ran.status, ran.num_steps) == ("interrupted", 40)
+    assert "callback asked to stop" in ran.reason
+    assert isinstance(seen[0].theta, np.ndarray)
+    assert seen[0].statuses == ("running",)
+    assert seen[0].velocity[0] > 0
+
+
+def test_a_callbacks_exception_propagates():
+    def callback(report):
+        raise ZeroDivisionError("mine")
+
+    with pytest.raises(ZeroDivisionError, match="mine"):
+        run(callback=callback)
+
+
+def test_an_interrupt_returns_the_last_whole_block():
+    def callback(report):
+        if report.num_steps == 60:
+            raise KeyboardInterrupt
+
+    ran = run(callback=callback, block_size=20)
+    assert (ran.status, ran.num_steps) == ("interrupted", 60)
+    end = mx.trajectory(jax.random.key(2), METHODS["m_svgd_em"](0.3), 0.0, X, Y, 60)
+    np.testing.assert_allclose(ran.theta, end.theta, rtol=1e-10)
+
+
+CTRL_C = """
+import os, signal, threading
+import jax, marginax as mx
+model = mx.models.ToyHierarchical(12.0, 12.0)
+y = model.simulate(jax.random.key(0), 10.0, 20)
+x = jax.random.normal(jax.random.key(1), (20, 20))
+method = mx.svgd_em(model.log_joint, 1e-6, 1e-6, mx.kernels.rbf(5.0))
+started = threading.Event()
+def press():
+    started.wait()
+    os.kill(os.getpid(), signal.SIGINT)
+threading.Thread(target=press).start()
+run = mx.run(jax.random.key(2), method, 0.0, x, y, max_steps=10**9, block_size=500,
+             callback=lambda report: started.set() if report.num_steps == 1000 else None)
+print(run.status, run.num_steps >= 1000, run.reason)
+"""
+
+
+def test_ctrl_c_as_a_signal():
+    ran = subprocess.run(
+        [sys.executable, "-c", CTRL_C], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.startswith("interrupted True Ctrl-C")
+    assert "Traceback" not in ran.stderr
+
+
+# D = 200, step 0.3: beyond the stability limit 2 * 12 / 200 of theta, every method returns NaN.
+Y200 = TOY.simulate(jax.random.key(3), 10.0, 200)
+X200 = jax.random.normal(jax.random.key(4), (20, 200))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_divergence_is_backtracked(name):
+    # MPGD's exact integrator bears 0.3; give it a step that it does not bear.
+    method = METHODS[name](0.3 if name != "mpgd" else 3.0)
+    ran = run(method, particles=X200, data=Y200, max_steps=60_000)
+    assert ran.status == "converged", ran.reason
+    assert "halved" in ran.reason
+    tolerance = 0.15 if name in ("pgd", "mpgd") else 0.02  # noise and the rule's own tolerance
+    assert abs(float(ran.theta - Y200.mean())) < tolerance
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_divergence_without_backtracking_ends_finite(name):
+    method = METHODS[name](0.3 if name != "mpgd" else 3.0)
+    ran = run(method, particles=X200, data=Y200, on_divergence="stop", stop=NEVER)
+    assert ran.status == "diverged"
+    assert "last finite state" in ran.reason
+    assert all(
+        bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves((ran.theta, ran.state))
+    )
+    # It really is the last one: the next step is not finite, or has already run away.
+    end = mx.trajectory(jax.random.key(2), method, 0.0, X200, Y200, ran.num_steps + 1)
+    size = jnp.max(jnp.abs(jnp.concatenate([end.theta[None], end.particles.ravel()])))
+    assert not size < 1e8
+
+
+def cliff(theta, x, y):
+    """Uphill until theta reaches 1, NaN beyond."""
+    return theta + 0 * jnp.sqrt(1 - theta) - 0.5 * jnp.sum(x**2)
+
+
+def test_a_nan_without_a_runaway_is_called_nonfinite():
+    method = mx.svgd_em(cliff, 0.3, 0.1, mx.kernels.rbf(1.0))
+    ran = run(method, theta=0.0, data=None, on_divergence="stop", max_steps=1000)
+    assert ran.status == "nonfinite"
+    assert "NaN" in ran.reason
+    assert bool(jnp.isfinite(ran.theta))
+
+
+def test_backtracking_keeps_optimiser_states_and_resets_momentum():
+    import optax
+
+    method = mx.m_svgd_em(
+        TOY.log_joint, optax.adagrad(0.1), 0.3, KERNEL, theta_momentum=mx.momentum.nesterov()
+    )
+    from marginax.divergence import reset_momentum
+
+    state = mx.trajectory(jax.random.key(0), method, 0.0, X, Y, 30).state
+    rest = reset_momentum(method.init, jax.random.key(0), None, state, np.array([0.5]))
+    np.testing.assert_array_equal(rest.theta_ahead, state.theta)
+    np.testing.assert_array_equal(rest.particles_ahead, state.particles)
+    assert rest.theta_momentum_state == 0
+    assert state.theta_momentum_state == 30
+    jax.tree.map(
+        np.testing.assert_array_equal, rest.theta_optimiser_state, state.theta_optimiser_state
+    )
+
+
+def test_a_method_without_a_step_is_not_backtracked():
+    ran = run(mx.coin_em(cliff, mx.kernels.rbf(1.0)), data=None, max_steps=5000)
+    assert ran.status == "nonfinite"
+    assert "halved" not in ran.reason
+    assert bool(jnp.isfinite(ran.theta))
+
+
+@pytest.mark.parametrize("restarts", [None, 2])
+def test_a_second_run_does_not_compile_again(restarts):
+    traces = 0
+
+    def counted(theta, latent, data):
+        nonlocal traces
+        traces += 1
+        return TOY.log_joint(theta, latent, data)
+
+    method = mx.m_svgd_em(counted, 0.3, 0.3, KERNEL)
+    starts = (0.0, X) if restarts is None else (jnp.zeros(2), jnp.stack([X, X + 1]))
+    from marginax.block import advance, advance_lanes
+
+    compiled = advance if restarts is None else advance_lanes
+    run(method, *starts, max_steps=130, block_size=50, restarts=restarts)
+    size, first = compiled._cache_size(), traces
+    run(method, *starts, max_steps=170, block_size=50, restarts=restarts)
+    assert compiled._cache_size() == size
+    # The start is checked again (eagerly, a few traces), the block is not traced again.
+    assert traces - first <= 4 * (restarts or 1)
+
+
+def test_restarts_agree_and_each_is_the_run_alone():
+    starts = jnp.array([-3.0, 0.0, 3.0])
+    clouds = jax.random.normal(jax.random.key(5), (3, 20, 20))
+    method = METHODS["m_svgd_em"](0.3)
+    ran = run(method, starts, clouds, restarts=3)
+    assert ran.statuses == ("converged",) * 3
+    assert "3 of 3 starts converged and agree" in ran.reason
+    assert ran.theta.shape == (3,)
+    assert "start 2: converged" in repr(ran)
+    keys = jax.random.split(jax.random.key(2), 3)
+    alone = mx.run(keys[1], method, starts[1], clouds[1], Y, max_steps=4000)
+    np.testing.assert_allclose(ran.theta[1], alone.theta, rtol=1e-8)
+    assert ran.steps[1] == alone.num_steps
+
+
+def test_restarts_that_disagree_say_so():
+    def two_modes(theta, x, y):
+        return -4 * (theta**2 - 1) ** 2 - 0.5 * jnp.sum((x - theta) ** 2)
+
+    method = mx.m_svgd_em(two_modes, 0.02, 0.1, mx.kernels.rbf(1.0))
+    cloud = jax.random.normal(jax.random.key(0), (2, 10, 2))
+    ran = run(method, jnp.array([-0.5, 0.5]), cloud, None, restarts=2, max_steps=20_000)
+    assert ran.converged
+    assert "DISAGREE" in ran.reason
+    assert "from -1 to 1" in ran.reason
+
+
+def test_one_diverging_start_leaves_the_others_alone():
+    def one_sided(theta, x, y):  # theta above zero runs away, below it settles at -1
+        return jnp.where(theta > 0, theta**2, -((theta + 1) ** 2)) - 0.5 * jnp.sum(x**2)
+
+    method = mx.m_svgd_em(one_sided, 0.1, 0.1, mx.kernels.rbf(1.0))
+    cloud = jax.random.normal(jax.random.key(0), (2, 10, 2))
+    ran = run(
+        method, jnp.array([-0.5, 0.5]), cloud, None, restarts=2, max_steps=4000,
+        on_divergence="stop",
+    )  # fmt: skip
+    assert ran.statuses == ("converged", "diverged")
+    assert ran.status == "diverged"
+    np.testing.assert_allclose(ran.theta[0], -1.0, atol=1e-3)
+    assert bool(jnp.isfinite(ran.theta[1]))
+
+
+def test_the_estimate_of_a_noisy_method_is_an_average():
+    ran = run(METHODS["pgd"](0.1), max_steps=6000, block_size=50, stop=NEVER)
+    history = mx.trajectory(jax.random.key(2), METHODS["pgd"](0.1), 0.0, X, Y, 6000).history
+    last = 50 * (60 // 16 * 16)  # whole batches of blocks, about half of the run
+    np.testing.assert_allclose(ran.theta, history[-last:].mean(), rtol=1e-9)
+    np.testing.assert_allclose(ran.state.theta, history[-1], rtol=1e-9)
+
+
+def test_progress_is_silent_unless_asked(capfd):
+    run(max_steps=200)
+    assert capfd.readouterr().err == ""
+    run(max_steps=200, progress=True)
+    shown = capfd.readouterr().err
+    assert "step/s" in shown
+    assert "theta=" in shown
+    assert "velocity=" in shown
+
+
+def test_run_is_a_pytree():
+    ran = run(max_steps=100, stop=NEVER)
+    doubled = jax.jit(lambda r: jax.tree.map(lambda leaf: 2 * leaf, r))(ran)
+    assert isinstance(doubled, mx.Run)
+    assert doubled.theta == 2 * ran.theta
+    assert doubled.reason == ran.reason
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"max_steps": 0}, "max_steps is 0"),
+        ({"block_size": -1}, "block_size is -1"),
+        ({"on_divergence": "pray"}, "on_divergence is 'pray'.*'backtrack' or 'stop'"),
+        ({"restarts": 3, "theta": np.zeros(3)}, "restarts is 3.*leading axis of that length"),
+        ({"particles": X.at[0, 0].set(jnp.nan)}, "particles is not finite"),
+        ({"data": Y[:3]}, "log_joint failed at the start"),
+        ({"batch": 5}, "not built by `marginax.minibatched`"),
+    ],
+)
+def test_bad_arguments(arguments, sentence):
+    with pytest.raises(ValueError, match=f"(?s){sentence}"):
+        run(**arguments)
+
+
+MEMORY = """
+import resource, sys
+import jax, jax.numpy as jnp
+import marginax as mx
+model = mx.models.ToyHierarchical()
+y = model.simulate(jax.random.key(0), 1.0, 10_000)
+x = jax.random.normal(jax.random.key(1), (100, 10_000))
+method = mx.m_svgd_em(model.log_joint, 1e-5, 0.1, mx.kernels.rbf("mean"))
+peaks = []
+for steps in (40, int(sys.argv[1])):
+    mx.run(jax.random.key(2), method, 0.0, x, y, max_steps=steps, block_size=20,
+           stop=mx.stopping.never())
+    peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+print(peaks[1] - peaks[0])
+"""
+
+
+def test_memory_does_not_grow_with_the_number_of_steps():
+    # One cloud is 4 MB: keeping even every block's cloud would add 4 MB per 20 steps, 60 MB here.
+    ran = subprocess.run(
+        [sys.executable, "-c", MEMORY, "340"], capture_output=True, text=True, check=True
+    )
+    assert float(ran.stdout) < 20
