@@ -197,7 +197,8 @@ def test_a_folder_that_cannot_be_made(tmp_path):
         run(100, tmp_path / "file" / "folder")
 
 
+@pytest.mark.slow
 def test_killed_runs_resume_bit_identically():
-    hits, identical = kill_and_resume(kills=3, max_steps=150_000)
+    hits, identical = kill_and_resume(kills=3, max_steps=100_000)
     assert hits >= 1
     assert identical

@@ -79,6 +79,7 @@ def test_run_uses_the_batches_it_should():
     assert ran.num_steps == 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["pgd", "m_svgd_em"])
 def test_minibatches_find_the_full_batch_answer(method):
     # 0.998 is exact. Gradient noise of batches of 91 heats the cloud a little at this step: over

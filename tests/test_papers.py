@@ -92,6 +92,7 @@ def test_logistic_finds_the_marginal_estimate_not_the_joint_mode(momentum):
     assert abs(theta - 0.921) > 0.05
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["pgd", "mpgd"])
 def test_logistic_langevin_methods_agree(name):
     # The stochastic methods share nothing with the Stein flow but the scores. Over seeds the

@@ -12,7 +12,9 @@ def test_the_first_fit(capsys):
     assert len(lines) <= 15
     namespace = {}
     exec(code, namespace)
-    fitted, exact = map(float, re.findall(r"-?\d+\.\d+", capsys.readouterr().out))
+    said = capsys.readouterr().out.strip().splitlines()
+    assert said[0].startswith("converged")
+    fitted, exact = map(float, re.findall(r"-?\d+\.\d+", said[-1]))
     assert abs(fitted - exact) < 0.01
 
 

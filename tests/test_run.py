@@ -327,6 +327,7 @@ print(peaks[1] - peaks[0])
 """
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_number_of_steps():
     # One cloud is 4 MB: keeping even every block's cloud would add 4 MB per 20 steps, 60 MB here.
     ran = subprocess.run(

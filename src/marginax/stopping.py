@@ -4,11 +4,11 @@ A rule sees every block so far and answers with a verdict or with None. Rules ar
 what they see, so that a resumed run stops exactly where an unbroken one would, and they combine: `a
 | b` stops when either does, `a & b` when both do.
 
-    settled()       for deterministic flows: theta's remaining path, extrapolated, is short, and
-                    score and velocity are small beside their own scale
-    averaged()      for stochastic methods: block means of theta have stopped drifting, measured
-                    against their own Monte Carlo error, and that error is small
-    max_seconds(s)  wall time
+- `settled()`, for deterministic flows: theta's remaining path, extrapolated, is short, and score and
+  velocity are small beside their own scale;
+- `averaged()`, for stochastic methods: block means of theta have stopped drifting, measured against
+  their own Monte Carlo error, and that error is small;
+- `max_seconds(s)`: wall time.
 
 **Remaining path.** Let theta range over R_A in the third quarter of the run and over R_B in the
 last. A small R_B alone says nothing: a slow flow moves little far from its end. The two together
@@ -136,7 +136,7 @@ def settled(tolerance: float = 1e-2) -> StoppingRule:
 
     Args:
         tolerance: converged means that every coordinate of theta is within
-            tolerance * max(1, |theta|) of where the flow would end. Asked for are a remaining path
+            `tolerance * max(1, |theta|)` of where the flow would end. Asked for are a remaining path
             below that, and a theta score and a velocity below 0.04 of `tolerance` beside their
             scales: the spread of the theta score over the particles, and the size of the latent
             scores (or the largest seen so far, if that is more).
@@ -218,7 +218,7 @@ def averaged(tolerance: float = 1e-2) -> StoppingRule:
 
     Args:
         tolerance: converged means that every coordinate of that mean is within
-            tolerance * max(1, |theta|) of its limit, at about 95 % confidence.
+            `tolerance * max(1, |theta|)` of its limit, at about 95 % confidence.
 
     Returns:
         A stopping rule.
@@ -262,7 +262,9 @@ def _horizons(blocks: Blocks) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     by_variance = means.var(axis=0, ddof=1)
     # Neighbours that are alike make the differences too small. A little of that is allowed for;
     # with more, the batches are too short to tell drift from noise, and nothing can be said yet.
-    alike = np.maximum(0.0, 1 - by_differences / np.maximum(by_variance, 1e-300))
+    rounding = (50 * blocks.epsilon * _size(means[-1])) ** 2
+    alike = 1 - by_differences / np.maximum(by_variance, 1e-300)
+    alike = np.where(by_variance > rounding, np.maximum(0.0, alike), 0.0)
     variance = np.maximum(by_differences, by_variance) * (1 + alike) / np.maximum(1 - alike, 0.1)
     error = np.where(alike > 0.4, np.inf, np.sqrt(variance / len(means)))
     return drift, np.sqrt(by_differences * 2 / half), error
