@@ -4,8 +4,8 @@ A rule sees every block so far and answers with a verdict or with None. Rules ar
 what they see, so that a resumed run stops exactly where an unbroken one would, and they combine: `a
 | b` stops when either does, `a & b` when both do.
 
-- `settled()`, for deterministic flows: theta's remaining path, extrapolated, is short, and score and
-  velocity are small beside their own scale;
+- `settled()`, for deterministic flows: theta's remaining path, extrapolated, is short, and score
+  and velocity are small beside their own scale;
 - `averaged()`, for stochastic methods: block means of theta have stopped drifting, measured against
   their own Monte Carlo error, and that error is small;
 - `max_seconds(s)`: wall time.
@@ -136,8 +136,8 @@ def settled(tolerance: float = 1e-2) -> StoppingRule:
 
     Args:
         tolerance: converged means that every coordinate of theta is within
-            `tolerance * max(1, |theta|)` of where the flow would end. Asked for are a remaining path
-            below that, and a theta score and a velocity below 0.04 of `tolerance` beside their
+            `tolerance * max(1, |theta|)` of where the flow would end. Asked for are a remaining
+            path below that, and a theta score and a velocity below 0.04 of it beside their
             scales: the spread of the theta score over the particles, and the size of the latent
             scores (or the largest seen so far, if that is more).
 
