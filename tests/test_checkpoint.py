@@ -186,7 +186,7 @@ def test_a_full_disk_ends_the_run_and_keeps_the_result(tmp_path):
     status, reason, caught = ran.stdout.strip().splitlines()[-3:]
     assert status.startswith("interrupted")
     assert status.endswith("True")
-    assert "checkpoint could not be written" in reason
+    assert "checkpoint could not be written to" in reason
     assert "result is here, in memory" in reason
     assert "checkpoint could not be written" in caught
 

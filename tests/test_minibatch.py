@@ -82,8 +82,8 @@ def test_run_uses_the_batches_it_should():
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["pgd", "m_svgd_em"])
 def test_minibatches_find_the_full_batch_answer(method):
-    # 0.998 is exact. Gradient noise of batches of 91 heats the cloud a little at this step: over
-    # seeds the estimate scatters by 0.004 about 0.995 to 1.005.
+    # 0.998 is exact (Monte Carlo error 0.0008). Over seeds both estimates scatter by 0.001 about
+    # 0.997: 0.006 is five times that (budget below 1e-4).
     build = {
         "pgd": lambda: mx.pgd(LOG_JOINT, 0.002, 0.002),
         "m_svgd_em": lambda: mx.m_svgd_em(LOG_JOINT, 0.001, 0.001, mx.kernels.rbf(5.0)),
@@ -93,7 +93,7 @@ def test_minibatches_find_the_full_batch_answer(method):
         jax.random.key(3), build(), 0.0, particles, DATA, max_steps=60_000, batch=91,
         stop=mx.stopping.averaged(5e-3),
     )  # fmt: skip
-    assert abs(float(ran.theta) - 0.998) < 0.02
+    assert abs(float(ran.theta) - 0.998) < 0.006
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,7 @@ def open_store(checkpoint: Checkpoint, prints: dict[str, str]) -> Store:
         try:
             manager.save(num_steps, args=arguments, force=True)
         except Exception as error:
-            raise CheckpointError(f"The checkpoint could not be written: {error}") from error
+            raise _write_error(directory, error) from error
 
     def load(like: PyTree) -> PyTree | None:
         for step in sorted(manager.all_steps(), reverse=True):
@@ -130,7 +130,7 @@ def open_store(checkpoint: Checkpoint, prints: dict[str, str]) -> Store:
         try:
             manager.wait_until_finished()
         except Exception as error:
-            raise CheckpointError(f"The checkpoint could not be written: {error}") from error
+            raise _write_error(directory, error) from error
         finally:
             manager.close()
 
@@ -187,6 +187,15 @@ def _pass_over(manager: Any, step: int, error: Exception) -> None:
         stacklevel=4,
     )
     manager.delete(step)  # the run will come to this step again and save it anew
+
+
+def _write_error(directory: Path, error: Exception) -> CheckpointError:
+    text = str(error)
+    if "No space left" in text:
+        text = "no space is left on the device."
+    elif len(text) > 200:
+        text = f"{text[:200]} ..."
+    return CheckpointError(f"The checkpoint could not be written to {directory}: {text}")
 
 
 def _is_key(leaf: Any) -> bool:
