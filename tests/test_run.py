@@ -239,6 +239,34 @@ def test_restarts_agree_and_each_is_the_run_alone():
     assert ran.steps[1] == alone.num_steps
 
 
+def test_a_start_that_has_ended_does_not_move_on():
+    # A rule that fires on the way, so that the lanes end at different times and far from rest.
+    def passing_five(blocks):
+        passed = len(blocks.steps) > 0 and blocks.theta_mean[-1, 0] > 5
+        return mx.stopping.Verdict("converged", "Passing five.") if passed else None
+
+    starts, clouds = jnp.array([0.0, -8.0]), jnp.stack([X, X - 8.0])
+    method, rule = METHODS["svgd_em"](0.3), mx.stopping.StoppingRule(passing_five)
+    ran = run(method, starts, clouds, restarts=2, stop=rule, block_size=20)
+    assert ran.converged
+    assert 60 <= ran.steps[0] < ran.steps[1]
+    keys = jax.random.split(jax.random.key(2), 2)
+    for lane in range(2):
+        alone = mx.run(
+            keys[lane],
+            method,
+            starts[lane],
+            clouds[lane],
+            Y,
+            max_steps=4000,
+            stop=rule,
+            block_size=20,
+        )
+        assert ran.steps[lane] == alone.num_steps
+        np.testing.assert_allclose(ran.theta[lane], alone.theta, rtol=1e-9)
+        np.testing.assert_allclose(ran.particles[lane], alone.particles, rtol=1e-7)
+
+
 def test_restarts_that_disagree_say_so():
     def two_modes(theta, x, y):
         return -4 * (theta**2 - 1) ** 2 - 0.5 * jnp.sum((x - theta) ** 2)

@@ -51,6 +51,7 @@ def drive(
     sizes = _lane_sizes if setup.restarts is not None else _size
     start_size = on_host(sizes((state.theta, state.particles)), setup.restarts)
     last_save = last_read = began
+    block_seconds = 0.0
     ahead: Block | None = None  # launched before the block before it was judged
     try:
         while _RUNNING in endings:
@@ -61,7 +62,7 @@ def drive(
             # While the host reads a short block, the device may already go on with the next one; if
             # the run then stops or backtracks, that one is thrown away.
             ahead = None
-            if time.perf_counter() - last_read < _SHORT_BLOCK:
+            if block_seconds < _SHORT_BLOCK:
                 ahead = _look_ahead(setup, launched, lanes, steps, endings)
             block, steps, factor, failures = guarded_block(
                 partial(_call, setup, state, lanes, launched),
@@ -72,7 +73,7 @@ def drive(
                 setup.restarts,
                 setup.may_backtrack,
             )
-            last_read = time.perf_counter()
+            last_read, block_seconds = time.perf_counter(), time.perf_counter() - last_read
             if failures or np.any(factor != lanes.factor):
                 ahead = None
             endings = [failures.get(lane, ending) for lane, ending in enumerate(endings)]
