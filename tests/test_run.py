@@ -7,26 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from toy_run import KERNEL, METHODS, NEVER, TOY, X, Y, run
 
 import marginax as mx
-
-TOY = mx.models.ToyHierarchical(12.0, 12.0)
-Y = TOY.simulate(jax.random.key(0), 10.0, 20)
-X = jax.random.normal(jax.random.key(1), (20, 20))
-KERNEL = mx.kernels.rbf(5.0)
-NEVER = mx.stopping.never()
-METHODS = {
-    "svgd_em": lambda h: mx.svgd_em(TOY.log_joint, h, h, KERNEL),
-    "m_svgd_em": lambda h: mx.m_svgd_em(TOY.log_joint, h, h, KERNEL),
-    "pgd": lambda h: mx.pgd(TOY.log_joint, h, h),
-    "mpgd": lambda h: mx.mpgd(TOY.log_joint, h, 1.0, 10.0),
-}
-
-
-def run(method=None, theta=0.0, particles=X, data=Y, **more):
-    method = METHODS["m_svgd_em"](0.3) if method is None else method
-    more = {"max_steps": 4000} | more
-    return mx.run(jax.random.key(2), method, theta, particles, data, **more)
 
 
 @pytest.mark.parametrize("block_size", [7, 100])
@@ -130,76 +113,6 @@ def test_ctrl_c_as_a_signal():
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.startswith("interrupted True Ctrl-C")
     assert "Traceback" not in ran.stderr
-
-
-# D = 200, step 0.3: beyond the stability limit 2 * 12 / 200 of theta, every method returns NaN.
-Y200 = TOY.simulate(jax.random.key(3), 10.0, 200)
-X200 = jax.random.normal(jax.random.key(4), (20, 200))
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_divergence_is_backtracked(name):
-    # MPGD's exact integrator bears 0.3; give it a step that it does not bear.
-    method = METHODS[name](0.3 if name != "mpgd" else 3.0)
-    ran = run(method, particles=X200, data=Y200, max_steps=60_000)
-    assert ran.status == "converged", ran.reason
-    assert "halved" in ran.reason
-    tolerance = 0.15 if name in ("pgd", "mpgd") else 0.02  # noise and the rule's own tolerance
-    assert abs(float(ran.theta - Y200.mean())) < tolerance
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_divergence_without_backtracking_ends_finite(name):
-    method = METHODS[name](0.3 if name != "mpgd" else 3.0)
-    ran = run(method, particles=X200, data=Y200, on_divergence="stop", stop=NEVER)
-    assert ran.status == "diverged"
-    assert "last finite state" in ran.reason
-    assert all(
-        bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves((ran.theta, ran.state))
-    )
-    # It really is the last one: the next step is not finite, or has already run away.
-    end = mx.trajectory(jax.random.key(2), method, 0.0, X200, Y200, ran.num_steps + 1)
-    size = jnp.max(jnp.abs(jnp.concatenate([end.theta[None], end.particles.ravel()])))
-    assert not size < 1e8
-
-
-def cliff(theta, x, y):
-    """Uphill until theta reaches 1, NaN beyond."""
-    return theta + 0 * jnp.sqrt(1 - theta) - 0.5 * jnp.sum(x**2)
-
-
-def test_a_nan_without_a_runaway_is_called_nonfinite():
-    method = mx.svgd_em(cliff, 0.3, 0.1, mx.kernels.rbf(1.0))
-    ran = run(method, theta=0.0, data=None, on_divergence="stop", max_steps=1000)
-    assert ran.status == "nonfinite"
-    assert "NaN" in ran.reason
-    assert bool(jnp.isfinite(ran.theta))
-
-
-def test_backtracking_keeps_optimiser_states_and_resets_momentum():
-    import optax
-
-    method = mx.m_svgd_em(
-        TOY.log_joint, optax.adagrad(0.1), 0.3, KERNEL, theta_momentum=mx.momentum.nesterov()
-    )
-    from marginax.divergence import reset_momentum
-
-    state = mx.trajectory(jax.random.key(0), method, 0.0, X, Y, 30).state
-    rest = reset_momentum(method.init, jax.random.key(0), None, state, np.array([0.5]))
-    np.testing.assert_array_equal(rest.theta_ahead, state.theta)
-    np.testing.assert_array_equal(rest.particles_ahead, state.particles)
-    assert rest.theta_momentum_state == 0
-    assert state.theta_momentum_state == 30
-    jax.tree.map(
-        np.testing.assert_array_equal, rest.theta_optimiser_state, state.theta_optimiser_state
-    )
-
-
-def test_a_method_without_a_step_is_not_backtracked():
-    ran = run(mx.coin_em(cliff, mx.kernels.rbf(1.0)), data=None, max_steps=5000)
-    assert ran.status == "nonfinite"
-    assert "halved" not in ran.reason
-    assert bool(jnp.isfinite(ran.theta))
 
 
 @pytest.mark.parametrize("restarts", [None, 2])
