@@ -13,8 +13,9 @@ ROOT = Path(marginax.__file__).parent
 LAYERS = [
     ["base"],
     ["checks", "_tree"],
-    ["scores", "stein", "langevin", "momentum", "ascent"],
-    ["kernels"],
+    ["scores", "stein", "langevin", "momentum", "ascent", "partition"],
+    ["kernels", "metrics", "em_gradient"],
+    ["diagnostics"],
     ["algorithms"],
     ["trajectory", "minibatch", "stopping", "progress", "checkpoint", "result"],
     ["block"],

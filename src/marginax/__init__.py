@@ -1,7 +1,8 @@
 """Maximum marginal likelihood for latent-variable models with interacting particles, in JAX."""
 
-from marginax import kernels, models, momentum, stopping
+from marginax import diagnostics, kernels, metrics, models, momentum, stopping
 from marginax.algorithms import (
+    asvgd_em,
     coin_em,
     ipla,
     kipla,
@@ -15,6 +16,7 @@ from marginax.algorithms import (
 from marginax.ascent import exact_m_step
 from marginax.base import Algorithm
 from marginax.checkpoint import Checkpoint
+from marginax.em_gradient import em_gradient
 from marginax.minibatch import minibatched
 from marginax.result import Run, RunError
 from marginax.run import run
@@ -28,14 +30,18 @@ __all__ = [
     "Run",
     "RunError",
     "Trajectory",
+    "asvgd_em",
     "coin_em",
+    "diagnostics",
+    "em_gradient",
     "exact_m_step",
     "ipla",
     "kernels",
     "kipla",
     "m_svgd_em",
-    "models",
+    "metrics",
     "minibatched",
+    "models",
     "momentum",
     "mpgd",
     "pgd",

@@ -54,6 +54,8 @@ class Algorithm(NamedTuple):
         rescale: `rescale(factor) -> Algorithm`, the same method and State, every step multiplied
             by the factor; None where there is no step to shrink.
         stochastic: whether theta keeps fluctuating, so that the estimate is an average over steps.
+        over: the blocks within which particles see each other (`kernels.blockwise`); "whole" if
+            there is only one.
     """
 
     init: Callable[[Key, Theta, Particles], Any]
@@ -61,3 +63,4 @@ class Algorithm(NamedTuple):
     log_joint: LogJoint | None = None
     rescale: Callable[[Any], "Algorithm"] | None = None
     stochastic: bool = False
+    over: Any = "whole"

@@ -7,9 +7,10 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from marginax.base import Particles, Theta
+from marginax.base import Algorithm, Data, Particles, Theta
+from marginax.diagnostics import CloudCheck, check
 
-__all__ = ["STATUSES", "Run", "RunError", "agreement"]
+__all__ = ["STATUSES", "Run", "RunError", "agreement", "check_clouds"]
 
 STATUSES = {
     "converged": "the stopping rule fired",
@@ -50,6 +51,8 @@ class Run:
         statuses: the status of every start (one without restarts).
         reasons: their sentences.
         steps: how many steps each start took.
+        clouds: a `diagnostics.CloudCheck` per start: whether its cloud can be believed. Empty if
+            the algorithm does not know its log joint.
     """
 
     theta: Theta
@@ -63,11 +66,17 @@ class Run:
     statuses: tuple[str, ...]
     reasons: tuple[str, ...]
     steps: tuple[int, ...]
+    clouds: tuple[CloudCheck, ...] = ()
 
     @property
     def converged(self) -> bool:
         """Whether the stopping rule fired (for every start)."""
         return self.status == "converged"
+
+    @property
+    def cloud(self) -> CloudCheck | None:
+        """What the cloud can be believed; with restarts, the first one that gives doubts."""
+        return next((cloud for cloud in self.clouds if not cloud.ok), next(iter(self.clouds), None))
 
     def __repr__(self) -> str:
         shapes = jax.tree.map(lambda leaf: tuple(leaf.shape), self.particles)
@@ -77,6 +86,8 @@ class Run:
             f"  theta      {_short(self.theta)}",
             f"  particles  {shapes}",
         ]
+        if self.cloud is not None:
+            lines.append(f"  {'cloud' if self.cloud.ok else 'WARNING'}  {self.cloud.verdict}")
         if len(self.statuses) > 1:
             lines += [
                 f"  start {i}: {status}. {reason}"
@@ -85,7 +96,7 @@ class Run:
         return "\n".join(lines)
 
 
-_STATIC = ("status", "reason", "num_steps", "timings", "statuses", "reasons", "steps")
+_STATIC = ("status", "reason", "num_steps", "timings", "statuses", "reasons", "steps", "clouds")
 
 
 def _flatten(run: Run) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
@@ -123,6 +134,21 @@ def agreement(theta: np.ndarray, statuses: tuple[str, ...], tolerance: float) ->
         f"{count} but DISAGREE: coordinate {worst} of theta ranges from {done[:, worst].min():.4g} "
         f"to {done[:, worst].max():.4g}. The likelihood may have several maxima, or the tolerance "
         "is too loose."
+    )
+
+
+def check_clouds(
+    algorithm: Algorithm, result: Run, data: Data, restarts: int | None
+) -> tuple[CloudCheck, ...]:
+    """Whether each start's cloud can be believed."""
+    if algorithm.log_joint is None:
+        return ()
+    ends = [(result.theta, result.particles)]
+    if restarts is not None:
+        ends = [jax.tree.map(lambda leaf, i=i: leaf[i], ends[0]) for i in range(restarts)]
+    return tuple(
+        check(algorithm.log_joint, *end, data, over=algorithm.over, random=algorithm.stochastic)
+        for end in ends
     )
 
 

@@ -6,6 +6,7 @@ of a block, for one synchronisation per block.
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from marginax.lanes import Lanes, blocks_of, empty_lanes, trim
 from marginax.loop import Setup, device_counts, drive
 from marginax.minibatch import check_batch
 from marginax.progress import Report, progress_bar
-from marginax.result import Run, RunError, agreement
+from marginax.result import Run, RunError, agreement, check_clouds
 from marginax.stopping import Verdict
 from marginax.trajectory import theta_only
 
@@ -136,8 +137,10 @@ def run(
     bar = progress_bar(progress, max_steps, int(lanes.num_steps.max()))
     with bar:
         state, lanes, endings = drive(setup, state, lanes, store, bar, timings)
-    timings["total"] = time.perf_counter() - began
     result = _result(setup, state, lanes, endings, timings)
+    clouds = check_clouds(algorithm, result, data, restarts)
+    timings["total"] = time.perf_counter() - began
+    result = replace(result, clouds=clouds, timings=timings)
     if throw and not result.converged:
         raise RunError(result)
     return result

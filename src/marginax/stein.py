@@ -20,7 +20,15 @@ from jaxtyping import Array, Float
 
 from marginax.base import Particles
 
-__all__ = ["Kernel", "check_kernel", "matmul", "radial_velocity", "squared_distances", "velocity"]
+__all__ = [
+    "Kernel",
+    "check_kernel",
+    "matmul",
+    "radial_velocity",
+    "squared_distances",
+    "velocity",
+    "whitened_velocity",
+]
 
 
 @dataclass(frozen=True)
@@ -31,13 +39,30 @@ class Kernel:
         velocity: `velocity(particles, scores) -> velocity`, phi at every particle of the cloud,
             for any pytree of latents.
         name: how it was asked for, for messages and plots.
+        whitened: the same where one unit is about one posterior standard deviation, as under a
+            metric, if limits apply there that would make no sense in other units; else None.
+        over: the blocks within which particles see each other, as `marginax.partition` has them.
     """
 
     velocity: Callable[[Particles, Particles], Particles]
     name: str
+    whitened: Callable[[Particles, Particles], Particles] | None = None
+    over: Any = "whole"
 
     def __repr__(self) -> str:
         return self.name
+
+    def __add__(self, other: "Kernel") -> "Kernel":
+        """k_1 + k_2, unweighted: the velocity of a sum is the sum of the velocities."""
+        check_kernel(other)
+        return Kernel(
+            lambda x, s: jax.tree.map(jnp.add, self.velocity(x, s), other.velocity(x, s)),
+            f"{self.name} + {other.name}",
+            lambda x, s: jax.tree.map(
+                jnp.add, whitened_velocity(self, x, s), whitened_velocity(other, x, s)
+            ),
+            self.over if self.over == other.over else "whole",
+        )
 
 
 def check_kernel(kernel: Any) -> None:
@@ -62,6 +87,11 @@ def velocity(kernel: Kernel, particles: Particles, scores: Particles) -> Particl
         The velocity, in the structure of the cloud.
     """
     return kernel.velocity(particles, scores)
+
+
+def whitened_velocity(kernel: Kernel, particles: Particles, scores: Particles) -> Particles:
+    """phi of a cloud in whitened coordinates, with the limits that make sense there."""
+    return (kernel.whitened or kernel.velocity)(particles, scores)
 
 
 def radial_velocity(

@@ -1,5 +1,6 @@
 """The family: one file per method, with its State, Info and one constructor like the paper."""
 
+from marginax.algorithms.asvgd_em import asvgd_em
 from marginax.algorithms.coin_em import coin_em
 from marginax.algorithms.ipla import ipla
 from marginax.algorithms.kipla import kipla
@@ -10,4 +11,15 @@ from marginax.algorithms.pqn import pqn
 from marginax.algorithms.soul import soul
 from marginax.algorithms.svgd_em import svgd_em
 
-__all__ = ["coin_em", "ipla", "kipla", "m_svgd_em", "mpgd", "pgd", "pqn", "soul", "svgd_em"]
+__all__ = [
+    "asvgd_em",
+    "coin_em",
+    "ipla",
+    "kipla",
+    "m_svgd_em",
+    "mpgd",
+    "pgd",
+    "pqn",
+    "soul",
+    "svgd_em",
+]

@@ -71,4 +71,4 @@ def coin_em(log_joint: LogJoint, kernel: stein.Kernel) -> Algorithm:
         state = SVGDEMState(theta, particles, theta_coin, particle_coin)
         return state, SVGDEMInfo(direction, velocity)
 
-    return Algorithm(init, step, log_joint)
+    return Algorithm(init, step, log_joint, over=kernel.over)

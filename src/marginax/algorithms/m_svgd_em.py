@@ -23,6 +23,7 @@ from marginax.algorithms.svgd_em import SVGDEMInfo
 from marginax.ascent import Optimiser, as_optimiser, ascend, rescaled
 from marginax.base import Algorithm, Data, Key, LogJoint, Particles, Theta
 from marginax.checks import check_spread, check_start
+from marginax.metrics import Metric, check_metric, flow
 from marginax.momentum import MomentumRule, as_rule, look_ahead
 from marginax.scores import latent_scores, theta_score
 
@@ -62,6 +63,7 @@ def m_svgd_em(
     *,
     theta_momentum: MomentumRule | ArrayLike = 0.9,
     particle_momentum: MomentumRule | ArrayLike = 0.9,
+    particle_metric: Metric | None = None,
 ) -> Algorithm:
     """Momentum Stein variational gradient descent EM.
 
@@ -77,6 +79,8 @@ def m_svgd_em(
         kernel: from `marginax.kernels`.
         theta_momentum: a number in [0, 1) or a rule of `marginax.momentum`.
         particle_momentum: likewise, for the particles.
+        particle_metric: `metrics.curvature()` lets every block of particles move in its own
+            curvature, with a step of 0.5 whatever the model; see `em_gradient` for the whole.
 
     Returns:
         The algorithm. It is deterministic, so the keys are not used.
@@ -103,6 +107,7 @@ def m_svgd_em(
         >>> method = mx.m_svgd_em(log_joint, adagrad, adagrad, mx.kernels.rbf(1.0))
     """
     stein.check_kernel(kernel)
+    check_metric(particle_metric)
     theta_optimiser = as_optimiser(theta_optimiser, "theta_optimiser")
     particle_optimiser = as_optimiser(particle_optimiser, "particle_optimiser")
     theta_rule = as_rule(theta_momentum, "theta_momentum")
@@ -132,6 +137,7 @@ def m_svgd_em(
             direction,
             state.theta_optimiser_state,
             state.theta_ahead,
+            log_joint=log_joint,
             particles=state.particles,
             data=data,
         )
@@ -140,12 +146,18 @@ def m_svgd_em(
         )
         # The velocity is taken at x~_t, and with theta_{t+1}, not its look-ahead.
         scores = latent_scores(log_joint, theta, state.particles_ahead, data)
-        velocity = stein.velocity(kernel, state.particles_ahead, scores)
+        velocity, uphill = flow(
+            kernel, particle_metric, log_joint, theta, state.particles_ahead, scores, data
+        )
         particles, particle_optimiser_state = ascend(
             particle_optimiser, velocity, state.particle_optimiser_state, state.particles_ahead
         )
         particles_ahead, particle_momentum_state = look_ahead(
-            particle_rule, state.particle_momentum_state, velocity, particles, state.particles
+            particle_rule,
+            state.particle_momentum_state,
+            uphill,
+            particles,
+            state.particles,
         )
         state = MSVGDEMState(
             theta,
@@ -157,7 +169,7 @@ def m_svgd_em(
             theta_momentum_state,
             particle_momentum_state,
         )
-        return state, SVGDEMInfo(direction, velocity)
+        return state, SVGDEMInfo(direction, uphill)
 
     def rescale(factor: ArrayLike) -> Algorithm:
         return m_svgd_em(
@@ -167,6 +179,7 @@ def m_svgd_em(
             kernel,
             theta_momentum=theta_rule,
             particle_momentum=particle_rule,
+            particle_metric=particle_metric,
         )
 
-    return Algorithm(init, step, log_joint, rescale)
+    return Algorithm(init, step, log_joint, rescale, over=kernel.over)

@@ -94,6 +94,7 @@ def pgd(log_joint: LogJoint, theta_optimiser: Optimiser, step_size: ArrayLike) -
             direction,
             state.theta_optimiser_state,
             state.theta,
+            log_joint=log_joint,
             particles=state.particles,
             data=data,
         )

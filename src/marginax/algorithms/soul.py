@@ -117,6 +117,7 @@ def soul(
             direction,
             state.theta_optimiser_state,
             state.theta,
+            log_joint=log_joint,
             particles=chain,
             data=data,
         )

@@ -18,6 +18,7 @@ from marginax import stein
 from marginax.ascent import Optimiser, as_optimiser, ascend, rescaled
 from marginax.base import Algorithm, Data, Key, LogJoint, Particles, Theta
 from marginax.checks import check_spread, check_start
+from marginax.metrics import Metric, check_metric, flow
 from marginax.scores import latent_scores, theta_score
 
 __all__ = ["SVGDEMInfo", "SVGDEMState", "svgd_em"]
@@ -45,7 +46,8 @@ class SVGDEMInfo(NamedTuple):
 
     Attributes:
         theta_score: the ascent direction of theta, before any optimiser; zero at a fixed point.
-        velocity: the Stein velocity of every particle, before any optimiser; zero at a fixed point.
+        velocity: the Stein velocity of every particle, before any optimiser; zero at a fixed
+            point. Under a metric H it is H phi, which has the units of the scores too.
     """
 
     theta_score: Theta
@@ -57,6 +59,8 @@ def svgd_em(
     theta_optimiser: Optimiser,
     particle_optimiser: Optimiser,
     kernel: stein.Kernel,
+    *,
+    particle_metric: Metric | None = None,
 ) -> Algorithm:
     """Stein variational gradient descent EM.
 
@@ -66,6 +70,8 @@ def svgd_em(
         particle_optimiser: any optax optimiser for the cloud, which it sees as one [N, ...] array
             per leaf, or a step size.
         kernel: from `marginax.kernels`.
+        particle_metric: `metrics.curvature()` lets every block of particles move in its own
+            curvature.
 
     Returns:
         The algorithm. It is deterministic, so the keys are not used.
@@ -81,6 +87,7 @@ def svgd_em(
         2.0
     """
     stein.check_kernel(kernel)
+    check_metric(particle_metric)
     theta_optimiser = as_optimiser(theta_optimiser, "theta_optimiser")
     particle_optimiser = as_optimiser(particle_optimiser, "particle_optimiser")
 
@@ -100,17 +107,20 @@ def svgd_em(
             direction,
             state.theta_optimiser_state,
             state.theta,
+            log_joint=log_joint,
             particles=state.particles,
             data=data,
         )
         # The particles see theta_{t+1}, not theta_t.
         scores = latent_scores(log_joint, theta, state.particles, data)
-        velocity = stein.velocity(kernel, state.particles, scores)
+        velocity, uphill = flow(
+            kernel, particle_metric, log_joint, theta, state.particles, scores, data
+        )
         particles, particle_optimiser_state = ascend(
             particle_optimiser, velocity, state.particle_optimiser_state, state.particles
         )
         state = SVGDEMState(theta, particles, theta_optimiser_state, particle_optimiser_state)
-        return state, SVGDEMInfo(direction, velocity)
+        return state, SVGDEMInfo(direction, uphill)
 
     def rescale(factor: ArrayLike) -> Algorithm:
         return svgd_em(
@@ -118,6 +128,7 @@ def svgd_em(
             rescaled(theta_optimiser, factor),
             rescaled(particle_optimiser, factor),
             kernel,
+            particle_metric=particle_metric,
         )
 
-    return Algorithm(init, step, log_joint, rescale)
+    return Algorithm(init, step, log_joint, rescale, over=kernel.over)

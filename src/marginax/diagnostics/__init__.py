@@ -1,0 +1,20 @@
+"""Knowing when to distrust the cloud: measures that need no ground truth, and plain sentences."""
+
+from marginax.diagnostics.check import CloudCheck, check
+from marginax.diagnostics.cross_block import cross_block_curvature
+from marginax.diagnostics.ksd import KSD, kernel_stein_discrepancy
+from marginax.diagnostics.shape import effective_dimension, spread
+from marginax.diagnostics.stein_ratio import SteinSummary, stein_ratio, summarise
+
+__all__ = [
+    "KSD",
+    "CloudCheck",
+    "SteinSummary",
+    "check",
+    "cross_block_curvature",
+    "effective_dimension",
+    "kernel_stein_discrepancy",
+    "spread",
+    "stein_ratio",
+    "summarise",
+]

@@ -1,0 +1,201 @@
+"""One look at a cloud, in plain sentences: what is wrong with it and what to do about it."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from marginax import _tree, partition
+from marginax.base import ById, Data, LogJoint, Particles, Theta
+from marginax.diagnostics.cross_block import cross_block_curvature
+from marginax.diagnostics.shape import effective_dimension
+from marginax.diagnostics.stein_ratio import stein_ratio
+from marginax.partition import Over
+from marginax.scores import latent_scores
+
+__all__ = ["CloudCheck", "Measures", "check", "judge", "measure"]
+
+# A deterministic cloud outside these has lost, or has too much, of some coordinate's variance.
+LOW, HIGH = 0.8, 1.25
+# A random cloud's mean ratio may be this many standard errors from 1.
+STANDARD_ERRORS = 3.0
+# Curvature between blocks above this, relative to that within, is more than rounding.
+COUPLING = 0.01
+
+
+@dataclass(frozen=True)
+class CloudCheck:
+    """What a cloud can be believed, from `check`.
+
+    Attributes:
+        warnings: the reasons to doubt, a sentence each; empty if there are none.
+        stein_ratio: the mean Stein ratio over coordinates; 1 is right.
+        stein_low: the smallest of any coordinate.
+        stein_high: the largest of any coordinate.
+        effective_dimension: in how many directions the cloud extends.
+        cross_block_curvature: relative curvature between the kernel's blocks; 0 if independent.
+    """
+
+    warnings: tuple[str, ...]
+    stein_ratio: float
+    stein_low: float
+    stein_high: float
+    effective_dimension: float
+    cross_block_curvature: float
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is no reason to doubt the cloud."""
+        return not self.warnings
+
+    @property
+    def verdict(self) -> str:
+        """The warnings, or one sentence that says there are none."""
+        if self.warnings:
+            return " ".join(self.warnings)
+        return (
+            f"The cloud holds {_share(self.stein_ratio)} the posterior variance (Stein ratio "
+            f"{self.stein_low:.3f} to {self.stein_high:.3f} per coordinate)."
+        )
+
+    def __str__(self) -> str:
+        return self.verdict
+
+
+def check(
+    log_joint: LogJoint,
+    theta: Theta,
+    particles: Particles,
+    data: Data = None,
+    *,
+    over: Over = "whole",
+    random: bool = False,
+) -> CloudCheck:
+    """Whether the cloud looks like the posterior at theta, and in words why not.
+
+    Args:
+        log_joint: `log_joint(theta, latent, data)`.
+        theta: the estimate.
+        particles: the cloud.
+        data: handed to `log_joint`.
+        over: the blocks of the kernel that made the cloud, as given to `kernels.blockwise`.
+        random: whether the particles are random draws (Langevin, MCMC) rather than placed by a
+            Stein flow: then single coordinates scatter, and only their mean is judged.
+
+    Returns:
+        A `CloudCheck`; print it.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, marginax as mx
+        >>> def log_joint(theta, x, y):
+        ...     return -0.5 * jnp.sum((x - theta) ** 2 + (y - x) ** 2)
+        >>> narrow = 0.4 * jax.random.normal(jax.random.key(0), (50, 3))
+        >>> print(mx.diagnostics.check(log_joint, 0.0, narrow, jnp.zeros(3)).warnings[0][:52])
+        The cloud holds 33 % of the posterior variance (Stei
+    """
+    measures = measure(ById(log_joint, log_joint), ById(over, over), theta, particles, data)
+    return judge(jax.device_get(measures), particles, over, random)
+
+
+class Measures(NamedTuple):
+    """What `judge` wants to know of a cloud; computed on the device."""
+
+    ratio: Array
+    low: Array
+    high: Array
+    num_outside: Array
+    standard_error: Array
+    effective_dimension: Array
+    coupling: Array
+
+
+def _measure(
+    log_joint: ById, over: ById, theta: Theta, particles: Particles, data: Data
+) -> Measures:
+    ratio = _tree.ravel_cloud(
+        jax.tree.map(lambda leaf: leaf[None], stein_ratio(log_joint.value, theta, particles, data))
+    )[0]
+    # Per particle, so that the standard error knows how coordinates go together.
+    z = jax.tree.map(lambda leaf: leaf - jnp.mean(leaf, axis=0, keepdims=True), particles)
+    scores = latent_scores(log_joint.value, theta, particles, data)
+    per_particle = -jax.vmap(_tree.inner)(scores, z) / ratio.size
+    n = per_particle.shape[0]
+    return Measures(
+        ratio=jnp.mean(ratio),
+        low=jnp.min(ratio),
+        high=jnp.max(ratio),
+        num_outside=jnp.sum(~((ratio >= LOW) & (ratio <= HIGH))),
+        standard_error=jnp.std(per_particle) / n**0.5,
+        effective_dimension=effective_dimension(particles),
+        coupling=cross_block_curvature(log_joint.value, theta, particles, data, over=over.value),
+    )
+
+
+measure = jax.jit(_measure, static_argnums=(0, 1))
+
+
+def judge(measures: Measures, particles: Particles, over: Over, random: bool) -> CloudCheck:
+    """The sentences for what was measured."""
+    n = _tree.cloud_size(particles)
+    num_coordinates = sum(leaf.size for leaf in jax.tree.leaves(particles)) // n
+    found = partition.families(over, _tree.first_particle(particles))
+    ratio = float(measures.ratio) * (n / (n - 1) if random and n > 1 else 1)
+    warnings = []
+    if random:
+        error = float(measures.standard_error)
+        if not abs(ratio - 1) <= STANDARD_ERRORS * error:
+            warnings.append(
+                f"The cloud holds {_share(ratio)} the posterior variance (mean Stein ratio "
+                f"{ratio:.3f}, {abs(ratio - 1) / max(error, 1e-12):.1f} standard errors from 1): "
+                "take smaller steps, or let it run longer."
+            )
+    elif measures.num_outside > 0:
+        warnings.append(_flow_words(measures, n, num_coordinates, max(f.block_size for f in found)))
+    if measures.coupling > COUPLING:
+        warnings.append(
+            "The kernel's blocks are not independent given theta and the data: the curvature "
+            f"between them is {_share(float(measures.coupling))} that within. The cloud "
+            "cannot show correlation across blocks, its Stein ratio does not see that, and theta "
+            "may be biased: merge the blocks that interact (`over='whole'`, or axes of the same "
+            "name), with more particles than a block then has numbers."
+        )
+    return CloudCheck(
+        warnings=tuple(warnings),
+        stein_ratio=ratio,
+        stein_low=float(measures.low),
+        stein_high=float(measures.high),
+        effective_dimension=float(measures.effective_dimension),
+        cross_block_curvature=float(measures.coupling),
+    )
+
+
+def _flow_words(measures: Measures, n: int, num_coordinates: int, block_size: int) -> str:
+    where = f"{int(measures.num_outside)} of {num_coordinates}"
+    numbers = (
+        f"Stein ratio {float(measures.low):.2f} to {float(measures.high):.2f}, outside "
+        f"{LOW}-{HIGH} in {where} coordinates"
+    )
+    held = f"The cloud holds {_share(float(measures.ratio))} the posterior variance"
+    if measures.ratio > HIGH or not measures.low < LOW:
+        return (
+            f"{held} ({numbers}): it is too wide. Let it run longer, or take smaller steps; if it "
+            "has settled, the posterior is far from Gaussian, so refresh the cloud with a sampler."
+        )
+    if n <= block_size and num_coordinates > 1:
+        remedy = (
+            f"{n} particles cannot span blocks of {block_size} numbers: use at least "
+            f"{block_size + 1}, or smaller blocks (`kernels.blockwise`) if they are independent, "
+            "or refresh with a sampler."
+        )
+    else:
+        remedy = (
+            "Use `kernels.blockwise(kernels.moment_matched(kernels.rbf('mean')))`, more particles, "
+            "or refresh the cloud with a sampler; theta may be biased."
+        )
+    return f"{held} ({numbers}). {remedy}"
+
+
+def _share(value: float) -> str:
+    return f"{100 * value:.0f} % of" if value < 9.995 else f"{value:.0f} times"

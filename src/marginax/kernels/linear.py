@@ -1,0 +1,99 @@
+r"""The linear kernel, which matches moments: exact for a Gaussian posterior with few particles.
+
+k(x, x') = 1 + (x - m)' A (x' - m),   m the cloud's mean, A = S^-1 or diag(1 / v), held constant
+
+With z = x - m, s_bar = (1/N) sum_j s_j and C = (1/N) sum_j s_j z_j':
+
+    phi(x_i) = s_bar + (C + I) A z_i
+
+The cloud is at rest when s_bar = 0 and C = -I. By Stein's identity that holds under the posterior,
+and for a Gaussian posterior it fixes mean and covariance exactly, with any N above the dimension.
+"""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from marginax import _tree
+from marginax.base import Particles
+from marginax.stein import Kernel, matmul
+
+__all__ = ["by_covariance", "linear"]
+
+
+
+def linear(covariance: str = "full") -> Kernel:
+    """Moment matching, 1 + (x - m)' A (x' - m) over the whole latent; use it within `blockwise`.
+
+    Args:
+        covariance: "full", A the inverse of the cloud's covariance, or "diagonal", A = diag(1 / v),
+            cheaper for large blocks. Both are at rest at the same clouds.
+
+    Returns:
+        A kernel. It sees means and covariances only: the shape of a posterior that is not Gaussian
+        it leaves as the start had it, so add `rbf`.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, marginax as mx
+        >>> kernel = mx.kernels.linear()
+        >>> x = jnp.array([[-1.0], [1.0]])  # variance 1, and so is the posterior's: at rest
+        >>> kernel.velocity(x, -x).tolist()
+        [[0.0], [0.0]]
+    """
+    if covariance not in ("full", "diagonal"):
+        raise ValueError(f"covariance is {covariance!r}, but it must be 'full' or 'diagonal'.")
+
+    def parts(x: Array, s: Array) -> tuple[Array, Array, Array, Array]:
+        """s_bar, z, A z and (C + I) A z, a row per particle."""
+        n = x.shape[0]
+        mean_score = jnp.mean(s, axis=0, keepdims=True)
+        z = x - jnp.mean(x, axis=0, keepdims=True)
+        scaled = z / _variances(z) if covariance == "diagonal" else by_covariance(z)
+        # (C + I) A z without the D x D matrix C: A z has rows, and C maps through the particles.
+        return mean_score, z, scaled, matmul(matmul(scaled, z.T), s) / n + scaled
+
+    def velocity(particles: Particles, scores: Particles) -> Particles:
+        x, s = _tree.ravel_cloud(particles), _tree.ravel_cloud(scores)
+        mean_score, _, _, deviation = parts(x, s)
+        return _tree.unravel_cloud(mean_score + deviation, particles)
+
+    def whitened(particles: Particles, scores: Particles) -> Particles:
+        x, s = _tree.ravel_cloud(particles), _tree.ravel_cloud(scores)
+        mean_score, z, scaled, deviation = parts(x, s)
+        return _tree.unravel_cloud(mean_score + _capped(deviation, z, scaled), particles)
+
+    return Kernel(velocity, f"linear({covariance!r})", whitened)
+
+
+def by_covariance(z: Float[Array, "n d"]) -> Float[Array, "n d"]:
+    """S^-1 z for every particle, S = z'z/N with a ridge in the units of each coordinate.
+
+    Where the cloud does not extend, z is 0 too, so that the ridge only has to keep S invertible.
+    """
+    n, d = z.shape
+    units = jnp.sqrt(_variances(z))
+    scaled = z / units
+    ridge = jnp.finfo(z.dtype).eps ** 0.5 * jnp.eye(min(n, d), dtype=z.dtype)
+    if d <= n:
+        solved = jnp.linalg.solve(matmul(scaled.T, scaled) / n + ridge, scaled.T).T
+    else:  # the same by an N x N system, so that no D x D matrix exists
+        solved = jnp.linalg.solve(matmul(scaled, scaled.T) / n + ridge, scaled)
+    return solved / units
+
+
+def _variances(z: Float[Array, "n d"]) -> Float[Array, "1 d"]:
+    variances = jnp.mean(z**2, axis=0, keepdims=True)
+    return jnp.where(variances > 0, variances, 1)
+
+
+def _capped(
+    deviation: Float[Array, "n d"], z: Float[Array, "n d"], scaled: Float[Array, "n d"]
+) -> Float[Array, "n d"]:
+    """Limits the linear part; a cloud far too narrow (it has 1 / variance times z) would burst.
+
+    No particle moves further, relative to the mean, than it is away from it, or than it would be in
+    a cloud of unit size, which is what the metric expects of the posterior.
+    """
+    in_unit_cloud = jnp.sum(z * scaled, axis=1)
+    allowed = jnp.sqrt(jnp.maximum(jnp.sum(z**2, axis=1), in_unit_cloud))
+    reach = jnp.linalg.norm(deviation, axis=1) / jnp.maximum(allowed, 1e-6)
+    return deviation / jnp.maximum(1, jnp.max(reach))

@@ -1,0 +1,162 @@
+r"""How a latent falls into blocks x = (x_1, ..., x_G), and back.
+
+Groups of a mixed model, rows of a matrix, single coordinates: a kernel or a metric that works
+block by block asks here for the cloud as matrices, one [N, p] matrix per block. Blocks of one shape
+are stacked into a family [G, N, p], so that a `vmap` over the first axis serves them all.
+
+    over              blocks
+    "leading"         one per index of the leading axis, which all leaves share: a group's latents
+    "leaves"          one per leaf
+    "coordinates"     one per number
+    "whole"           one
+    names             a tree like the latent that names the leading axes of every leaf: "group",
+                      ("row", "column"), or None for a leaf that is one block. Leaves with the same
+                      names are in the same blocks.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from marginax.base import Latent, Particles
+
+__all__ = ["Family", "Over", "check_over", "families", "merge", "refine", "split"]
+
+Over = Any  # one of the four words, or a tree of names
+WORDS = ("leading", "leaves", "coordinates", "whole")
+
+
+class Family(NamedTuple):
+    """Blocks of one shape.
+
+    Attributes:
+        leaves: which leaves of the latent they are made of.
+        num_blocks: G.
+        block_size: p, how many numbers a block has.
+        name: for messages.
+    """
+
+    leaves: tuple[int, ...]
+    num_blocks: int
+    block_size: int
+    name: str
+
+
+def check_over(over: Over) -> Over:
+    """Refuses a word that is none of ours; a tree of names is checked when the latent is known."""
+    if isinstance(over, str) and over not in WORDS:
+        raise ValueError(
+            f"over is {over!r}, but blocks run over {', '.join(map(repr, WORDS))}, or over axes "
+            "that you name in a tree like the latent."
+        )
+    return over
+
+
+def families(over: Over, latent: Latent) -> tuple[Family, ...]:
+    """The blocks of a latent (arrays or their shapes), family by family."""
+    paths_and_leaves, structure = jax.tree_util.tree_flatten_with_path(latent)
+    shapes = [jnp.shape(leaf) for _, leaf in paths_and_leaves]
+    paths = [jax.tree_util.keystr(path) or "the latent" for path, _ in paths_and_leaves]
+    if isinstance(over, str) and over == "leading":
+        axes: list[Any] = ["its leading axis"] * len(shapes)
+    elif isinstance(over, str) and over == "leaves":
+        axes = [None] * len(shapes)
+    elif isinstance(over, str) and over == "coordinates":
+        axes = [_all_axes(path, shape) for path, shape in zip(paths, shapes, strict=True)]
+    elif isinstance(over, str) and over == "whole":
+        axes = [()] * len(shapes)
+    else:
+        axes = _named_axes(over, structure, latent)
+
+    members: dict[Any, list[int]] = {}
+    for leaf, names in enumerate(axes):
+        key = ("leaf", leaf) if names is None else names
+        members.setdefault((names,) if isinstance(names, str) else key, []).append(leaf)
+    return tuple(_family(names, leaves, shapes, paths) for names, leaves in members.items())
+
+
+def refine(found: tuple[Family, ...], latent: Latent, largest: int) -> tuple[Family, ...]:
+    """Families whose blocks are larger than `largest`, cut into single coordinates."""
+    sizes = [int(np.prod(jnp.shape(leaf))) for leaf in jax.tree.leaves(latent)]
+    refined: list[Family] = []
+    for family in found:
+        if family.block_size <= largest:
+            refined.append(family)
+        else:
+            refined += [Family((leaf,), sizes[leaf], 1, family.name) for leaf in family.leaves]
+    return tuple(refined)
+
+
+def split(found: tuple[Family, ...], cloud: Particles) -> tuple[Float[Array, "_ n _"], ...]:
+    """The cloud as one [G, N, p] array per family."""
+    leaves = jax.tree.leaves(cloud)
+
+    def stacked(family: Family) -> Array:
+        parts = [
+            leaves[i].reshape(leaves[i].shape[0], family.num_blocks, -1) for i in family.leaves
+        ]
+        dtype = jnp.result_type(*parts)
+        return jnp.moveaxis(jnp.concatenate([p.astype(dtype) for p in parts], axis=2), 1, 0)
+
+    return tuple(stacked(family) for family in found)
+
+
+def merge(
+    found: tuple[Family, ...], parts: tuple[Float[Array, "_ n _"], ...], like: Particles
+) -> Particles:
+    """The inverse of `split`: blocks back into the structure, shapes and dtypes of `like`."""
+    leaves, structure = jax.tree.flatten(like)
+    merged = list(leaves)
+    for family, part in zip(found, parts, strict=True):
+        columns = [
+            leaves[i].size // (leaves[i].shape[0] * family.num_blocks) for i in family.leaves
+        ]
+        pieces = jnp.split(jnp.moveaxis(part, 0, 1), np.cumsum(columns)[:-1], axis=2)
+        for i, piece in zip(family.leaves, pieces, strict=True):
+            merged[i] = piece.reshape(leaves[i].shape).astype(leaves[i].dtype)
+    return jax.tree.unflatten(structure, merged)
+
+
+def _all_axes(path: str, shape: tuple[int, ...]) -> tuple[str, ...] | None:
+    return tuple(f"{path} axis {k}" for k in range(len(shape))) or None
+
+
+def _named_axes(over: Over, structure: Any, latent: Latent) -> list[Any]:
+    try:
+        axes: list[Any] = structure.flatten_up_to(over)
+    except ValueError as error:
+        raise ValueError(
+            f"over is {over!r}, but the names of the axes must form a tree like the latent, which "
+            f"is {jax.tree.map(jnp.shape, latent)}."
+        ) from error
+    for names in axes:
+        listed = isinstance(names, tuple) and all(isinstance(name, str) for name in names)
+        if not (names is None or isinstance(names, str) or (listed and names)):
+            raise ValueError(
+                f"over has {names!r} where a leaf of the latent is, but there it needs the name "
+                "of the leaf's leading axis, a tuple of names, or None for a leaf that is one "
+                "block."
+            )
+    return axes
+
+
+def _family(
+    names: tuple[Any, ...], leaves: list[int], shapes: list[tuple[int, ...]], paths: list[str]
+) -> Family:
+    is_named = names[:1] != ("leaf",) and len(names) > 0
+    depth = len(names) if is_named else 0
+    lengths = {shapes[i][:depth] for i in leaves}
+    if len(lengths) > 1 or any(len(shapes[i]) < depth for i in leaves):
+        found = ", ".join(f"{paths[i]} {shapes[i]}" for i in leaves)
+        raise ValueError(
+            f"Blocks run over {' and '.join(names)} of these leaves, but their shapes do not "
+            f"agree in it: {found}. Name the axes (`over={{'a': 'person', 'b': 'item'}}`), or use "
+            "over='leaves' or over='coordinates'."
+        )
+    num_blocks = int(np.prod(lengths.pop(), dtype=int))
+    total = sum(int(np.prod(shapes[i], dtype=int)) for i in leaves)
+    name = ", ".join(paths[i] for i in leaves)
+    return Family(tuple(leaves), num_blocks, total // max(num_blocks, 1), name)
