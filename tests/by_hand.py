@@ -51,17 +51,26 @@ def grad_x(theta, x):
     return -np.exp(-b) * (x - a) + (DATA - x) - 4 * QUARTIC * x**3
 
 
+def curvature_x(theta, x):
+    """The diagonal of minus the Hessian in x; there is nothing beside it."""
+    return np.exp(-theta[1]) + 1 + 12 * QUARTIC * x**2
+
+
 def scores(theta, particles):
     return np.array([grad_x(theta, x) for x in particles])
 
 
 def stein_velocity(theta, particles, bandwidth=1.3):
     """phi by its definition, one pair of particles at a time."""
+    return rbf_velocity(particles, scores(theta, particles), bandwidth)
+
+
+def rbf_velocity(particles, scores, bandwidth=1.3):
     n = len(particles)
     phi = np.zeros_like(particles)
     for i, x in enumerate(particles):
-        for x_j in particles:
+        for x_j, s_j in zip(particles, scores, strict=True):
             k = np.exp(-np.sum((x_j - x) ** 2) / (2 * bandwidth**2))
             grad_1 = k * (x - x_j) / bandwidth**2
-            phi[i] += (k * grad_x(theta, x_j) + grad_1) / n
+            phi[i] += (k * s_j + grad_1) / n
     return phi

@@ -42,6 +42,16 @@ ALGORITHMS = {
     "m_svgd_em_adagrad": lambda lj, h: mx.m_svgd_em(
         lj, optax.adagrad(h), optax.adagrad(h), mx.kernels.imq("median")
     ),
+    "m_svgd_em_curvature": lambda lj, h: mx.m_svgd_em(
+        lj,
+        mx.em_gradient(),
+        h,
+        mx.kernels.blockwise(mx.kernels.moment_matched(RBF), "leaves"),
+        theta_momentum=mx.momentum.adaptive_restart(),
+        particle_momentum=mx.momentum.adaptive_restart(),
+        particle_metric=mx.metrics.curvature(),
+    ),
+    "asvgd_em": lambda lj, h: mx.asvgd_em(lj, h, h, RBF),
     "coin_em": lambda lj, h: mx.coin_em(lj, RBF),
     "pgd": lambda lj, h: mx.pgd(lj, h, h),
     "pmgd": lambda lj, h: mx.pgd(lj, mx.exact_m_step(m_step), h),

@@ -38,7 +38,7 @@ def test_linear_velocity(covariance):
 def test_linear_with_more_coordinates_than_particles_inverts_within_the_span():
     x, s = cloud(n=5, d=9)
     actual = K.linear().velocity(x, s)
-    x, s = np.asarray(x), np.asarray(s)
+    x, s = np.asarray(x, np.float64), np.asarray(s, np.float64)
     z = x - x.mean(axis=0)
     unit = z / z.std(axis=0)
     inverse_z = np.linalg.pinv(unit.T @ unit / 5) @ unit.T / z.std(axis=0)[:, None]

@@ -15,9 +15,13 @@ KERNEL = mx.kernels.rbf(1.3)
 
 def three_steps(algorithm):
     """States after steps 1, 2 and 3."""
+    return some_steps(algorithm, 3)
+
+
+def some_steps(algorithm, num_steps):
     state = algorithm.init(jax.random.key(0), jnp.array(hand.THETA), jnp.array(hand.PARTICLES))
     states = []
-    for _ in range(3):
+    for _ in range(num_steps):
         state, info = algorithm.step(jax.random.key(0), state, jnp.array(hand.DATA))
         states.append(state)
     return states
@@ -203,3 +207,60 @@ def test_theta_held_fixed_is_a_sampler():
     np.testing.assert_allclose(end.particles.mean(axis=0), exact, atol=1e-3)
     ratio = jnp.var(end.particles, axis=0) / model.posterior_variance
     np.testing.assert_allclose(ratio, 1.0, atol=0.1)
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_asvgd_em(restart):
+    tau = 0.3  # large enough for the cloud to slow down within the six steps
+    theta, x, y, k, last = hand.THETA, hand.PARTICLES, np.zeros_like(hand.PARTICLES), 0, 0.0
+    thetas, clouds, counts = [], [], []
+    for _ in range(6):
+        theta = theta + GAMMA * hand.grad_theta(theta, x)
+        y = k / (k + 3) * y + np.sqrt(tau) * hand.stein_velocity(theta, x)  # the new theta
+        x = x + np.sqrt(tau) * y
+        speed = np.sqrt(np.sum(y**2))
+        k, last = (0 if restart and speed < last else k + 1), speed
+        thetas.append(theta)
+        clouds.append(x)
+        counts.append(k)
+    method = mx.asvgd_em(hand.log_joint, GAMMA, tau, KERNEL, restart=restart)
+    states = some_steps(method, 6)
+    assert_path(states, thetas, clouds)
+    assert [int(state.momentum_count) for state in states] == counts
+    assert (0 in counts) == restart
+
+
+def test_m_svgd_em_in_a_metric():
+    """u = L'x, t = L^-1 s, phi = L'^-1 phi_u, H at (theta_{t+1}, mean of x~), restart in H."""
+    theta, x = hand.THETA, hand.PARTICLES
+    theta_ahead, x_ahead = theta, x
+    thetas, clouds, restarts, k_theta, k_x = [], [], 0, 0, 0
+    step_x = 0.9  # long, so that the particles' momentum restarts
+    for _ in range(8):
+        g = hand.grad_theta(theta_ahead, x)
+        new_theta = theta_ahead + GAMMA * g
+        k_theta = 0 if g @ (new_theta - theta) < 0 else k_theta + 1
+        theta_ahead = new_theta + k_theta / (k_theta + 3) * (new_theta - theta)
+        h = hand.curvature_x(new_theta, x_ahead.mean(axis=0))
+        s = hand.scores(new_theta, x_ahead)
+        phi = hand.rbf_velocity(x_ahead * np.sqrt(h), s / np.sqrt(h)) / np.sqrt(h)
+        new_x = x_ahead + step_x * phi
+        alignment = np.sum(phi * h * (new_x - x))
+        k_x = 0 if alignment < 0 else k_x + 1
+        restarts += k_x == 0
+        x_ahead = new_x + k_x / (k_x + 3) * (new_x - x)
+        theta, x = new_theta, new_x
+        thetas.append(theta)
+        clouds.append(x)
+    restart = mx.momentum.adaptive_restart()
+    method = mx.m_svgd_em(
+        hand.log_joint,
+        GAMMA,
+        step_x,
+        KERNEL,
+        theta_momentum=restart,
+        particle_momentum=restart,
+        particle_metric=mx.metrics.curvature(),
+    )
+    assert restarts > 0
+    assert_path(some_steps(method, 8), thetas, clouds)

@@ -116,9 +116,17 @@ def flow(
     found, lower, inverse = metric.factor(log_joint, theta, particles, data, kernel.over)
     upper, inverse_upper = (tuple(jnp.swapaxes(m, 1, 2) for m in ms) for ms in (lower, inverse))
     # Particles are rows, so a matrix acts from the right: L' x is x L.
-    whitened = _rows_times(found, particles, lower), _rows_times(found, scores, inverse_upper)
-    move = stein.whitened_velocity(kernel, *whitened)
-    return _rows_times(found, move, inverse), _rows_times(found, move, upper)
+    u, t = _rows_times(found, particles, lower), _rows_times(found, scores, inverse_upper)
+    move = stein.whitened_velocity(kernel, u, t)
+    # Where the cloud sees more curvature than its mean does, the metric is raised to it.
+    stiffness = [
+        jax.vmap(_stiffness)(*pair)
+        for pair in zip(partition.split(found, u), partition.split(found, t), strict=True)
+    ]
+    shortened = tuple(
+        m / jnp.maximum(1, k)[:, None, None] for m, k in zip(inverse, stiffness, strict=True)
+    )
+    return _rows_times(found, move, shortened), _rows_times(found, move, upper)
 
 
 def check_metric(metric: Any) -> Metric | None:
@@ -141,6 +149,19 @@ def _rows_times(
     return partition.merge(found, moved, cloud)
 
 
+def _stiffness(u: Float[Array, "n p"], t: Float[Array, "n p"]) -> Float[Array, ""]:
+    """The largest slope of the scores over the cloud, by least squares; 1 if the metric is right.
+
+    It is what the cloud's mean and covariance feel. A posterior that is steep on one side has more
+    of it than the Hessian at the mean shows, and a step made for that would swing.
+    """
+    z = u - jnp.mean(u, axis=0, keepdims=True)
+    slope = -stein.matmul(t.T, stein.by_covariance(z)) / u.shape[0]
+    if slope.shape[0] == 1:
+        return slope[0, 0]
+    return jnp.max(jnp.linalg.eigvalsh((slope + slope.T) / 2))
+
+
 def _columns(
     gradient: Callable[[Latent], Latent], mean: Latent, found: tuple[Family, ...], which: int
 ) -> Float[Array, "g k p p"]:
@@ -148,7 +169,7 @@ def _columns(
 
     A probe excites the same column in every block, with a random weight each. Where blocks are
     independent the answer, divided by the weight, is the column exactly; where they are not, what
-    leaks in from other blocks makes the curvature larger, so that steps are short rather than long.
+    leaks in from other blocks adds to the curvature on average, so that steps are rather short.
     """
     family = found[which]
     num_probes = NUM_PROBES if family.num_blocks > 1 else 1

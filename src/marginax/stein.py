@@ -22,10 +22,12 @@ from marginax.base import Particles
 
 __all__ = [
     "Kernel",
+    "by_covariance",
     "check_kernel",
     "matmul",
     "radial_velocity",
     "squared_distances",
+    "variances",
     "velocity",
     "whitened_velocity",
 ]
@@ -124,6 +126,28 @@ def squared_distances(x: Float[Array, "n d"]) -> Float[Array, "n n"]:
     norms = jnp.sum(x**2, axis=1)
     squared = norms[:, None] + norms[None, :] - 2 * matmul(x, x.T)
     return jnp.where(jnp.eye(x.shape[0], dtype=bool), 0, jnp.maximum(squared, 0))
+
+
+def by_covariance(z: Float[Array, "n d"]) -> Float[Array, "n d"]:
+    """S^-1 z for every particle, S = z'z/N with a ridge in the units of each coordinate.
+
+    Where the cloud does not extend, z is 0 too, so that the ridge only has to keep S invertible.
+    """
+    n, d = z.shape
+    units = jnp.sqrt(variances(z))
+    scaled = z / units
+    ridge = jnp.finfo(z.dtype).eps ** 0.5 * jnp.eye(min(n, d), dtype=z.dtype)
+    if d <= n:
+        solved = jnp.linalg.solve(matmul(scaled.T, scaled) / n + ridge, scaled.T).T
+    else:  # the same by an N x N system, so that no D x D matrix exists
+        solved = jnp.linalg.solve(matmul(scaled, scaled.T) / n + ridge, scaled)
+    return solved / units
+
+
+def variances(z: Float[Array, "n d"]) -> Float[Array, "1 d"]:
+    """Of every coordinate of a centred cloud; 1 where it does not vary, to be divided by."""
+    squares = jnp.mean(z**2, axis=0, keepdims=True)
+    return jnp.where(squares > 0, squares, 1)
 
 
 def matmul(a: Array, b: Array) -> Array:

@@ -9,6 +9,7 @@ from jaxtyping import Array
 
 from marginax import _tree, partition
 from marginax.base import ById, Data, LogJoint, Particles, Theta
+from marginax.checks import check_start
 from marginax.diagnostics.cross_block import cross_block_curvature
 from marginax.diagnostics.shape import effective_dimension
 from marginax.diagnostics.stein_ratio import stein_ratio
@@ -95,6 +96,8 @@ def check(
         >>> print(mx.diagnostics.check(log_joint, 0.0, narrow, jnp.zeros(3)).warnings[0][:52])
         The cloud holds 33 % of the posterior variance (Stei
     """
+    theta, particles = check_start(theta, particles)
+    data = jax.tree.map(jnp.asarray, data)
     measures = measure(ById(log_joint, log_joint), ById(over, over), theta, particles, data)
     return judge(jax.device_get(measures), particles, over, random)
 

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 
 from marginax import _tree, partition
 from marginax.base import Data, Key, LogJoint, Particles, Theta
+from marginax.checks import check_start
 from marginax.partition import Over
 from marginax.scores import latent_score
 
@@ -44,6 +45,7 @@ def cross_block_curvature(
         the cloud misses correlation that the blocks cut.
     """
     key = jax.random.key(0) if key is None else key
+    theta, particles = check_start(theta, particles)
     found = partition.families(over, _tree.first_particle(particles))
     num_blocks = [family.num_blocks for family in found]
     total = sum(num_blocks)

@@ -20,7 +20,7 @@ from jaxtyping import Array, ArrayLike, Float
 
 from marginax import _tree
 from marginax.base import Data, LogJoint, Particles, Theta
-from marginax.checks import check_positive
+from marginax.checks import check_positive, check_start
 from marginax.scores import latent_scores
 from marginax.stein import matmul
 
@@ -64,6 +64,7 @@ def kernel_stein_discrepancy(
         scale: c, about the distance over which particles should feel each other.
     """
     check_positive(scale, "scale")
+    theta, particles = check_start(theta, particles)
     x = _tree.ravel_cloud(particles)
     x = x - jnp.mean(x, axis=0, keepdims=True)
     s = _tree.ravel_cloud(latent_scores(log_joint, theta, particles, data))

@@ -17,6 +17,7 @@ from jaxtyping import Array
 
 from marginax import partition
 from marginax.base import Data, Latent, LogJoint, Particles, Theta
+from marginax.checks import check_start
 from marginax.partition import Over
 from marginax.scores import latent_scores
 
@@ -63,6 +64,7 @@ def stein_ratio(
         >>> mx.diagnostics.stein_ratio(log_joint, 0.0, cloud, jnp.zeros(2)).tolist()
         [0.5, 2.0]
     """
+    theta, particles = check_start(theta, particles)
     scores = latent_scores(log_joint, theta, particles, data)
     return jax.tree.map(
         lambda x, s: -jnp.mean(s * (x - jnp.mean(x, axis=0, keepdims=True)), axis=0),

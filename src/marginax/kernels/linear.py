@@ -13,12 +13,11 @@ and for a Gaussian posterior it fixes mean and covariance exactly, with any N ab
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from marginax import _tree
+from marginax import _tree, stein
 from marginax.base import Particles
 from marginax.stein import Kernel, matmul
 
-__all__ = ["by_covariance", "linear"]
-
+__all__ = ["linear"]
 
 
 def linear(covariance: str = "full") -> Kernel:
@@ -47,7 +46,7 @@ def linear(covariance: str = "full") -> Kernel:
         n = x.shape[0]
         mean_score = jnp.mean(s, axis=0, keepdims=True)
         z = x - jnp.mean(x, axis=0, keepdims=True)
-        scaled = z / _variances(z) if covariance == "diagonal" else by_covariance(z)
+        scaled = z / stein.variances(z) if covariance == "diagonal" else stein.by_covariance(z)
         # (C + I) A z without the D x D matrix C: A z has rows, and C maps through the particles.
         return mean_score, z, scaled, matmul(matmul(scaled, z.T), s) / n + scaled
 
@@ -62,27 +61,6 @@ def linear(covariance: str = "full") -> Kernel:
         return _tree.unravel_cloud(mean_score + _capped(deviation, z, scaled), particles)
 
     return Kernel(velocity, f"linear({covariance!r})", whitened)
-
-
-def by_covariance(z: Float[Array, "n d"]) -> Float[Array, "n d"]:
-    """S^-1 z for every particle, S = z'z/N with a ridge in the units of each coordinate.
-
-    Where the cloud does not extend, z is 0 too, so that the ridge only has to keep S invertible.
-    """
-    n, d = z.shape
-    units = jnp.sqrt(_variances(z))
-    scaled = z / units
-    ridge = jnp.finfo(z.dtype).eps ** 0.5 * jnp.eye(min(n, d), dtype=z.dtype)
-    if d <= n:
-        solved = jnp.linalg.solve(matmul(scaled.T, scaled) / n + ridge, scaled.T).T
-    else:  # the same by an N x N system, so that no D x D matrix exists
-        solved = jnp.linalg.solve(matmul(scaled, scaled.T) / n + ridge, scaled)
-    return solved / units
-
-
-def _variances(z: Float[Array, "n d"]) -> Float[Array, "1 d"]:
-    variances = jnp.mean(z**2, axis=0, keepdims=True)
-    return jnp.where(variances > 0, variances, 1)
 
 
 def _capped(

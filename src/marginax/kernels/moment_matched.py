@@ -21,8 +21,8 @@ from jaxtyping import Array, Float
 
 from marginax import _tree
 from marginax.base import Particles
-from marginax.kernels.linear import by_covariance, linear
-from marginax.stein import Kernel, check_kernel, matmul, whitened_velocity
+from marginax.kernels.linear import linear
+from marginax.stein import Kernel, by_covariance, check_kernel, matmul, whitened_velocity
 
 __all__ = ["moment_matched"]
 

@@ -1,0 +1,177 @@
+"""The curvature metric and the EM gradient: factors, equivariance, limits, and what they refuse."""
+
+import by_hand as hand
+import jax
+import jax.numpy as jnp
+import mixed_models as mm
+import numpy as np
+import optax
+import pytest
+
+import marginax as mx
+from marginax.ascent import ascend
+
+
+def factors(log_joint, theta, particles, data, over, **options):
+    metric = mx.metrics.curvature(over, **options)
+    compiled = jax.jit(lambda *given: metric.factor(log_joint, *given, "whole")[1:])
+    return compiled(theta, particles, data)
+
+
+def test_factors_multiply_to_the_hessian_of_every_block():
+    data = mm.simulate_slopes(0, num_groups=5)
+    # Intercepts and slopes in very different units: relative floors must not touch them.
+    units = jnp.array([1e4, 1e-3])
+
+    def log_joint(theta, u, data):
+        return mm.slopes_log_joint(theta, u * units, data)
+
+    particles = jax.random.normal(jax.random.key(0), (6, 5, 2))
+    with jax.numpy_rank_promotion("allow"):
+        (lower,), (inverse,) = factors(log_joint, mm.slopes_start(), particles, data, "leading")
+        mean = particles.mean(axis=0)
+        hessian = -jax.jit(jax.hessian(lambda u: log_joint(mm.slopes_start(), u, data)))(mean)
+    for g in range(5):
+        np.testing.assert_allclose(lower[g] @ lower[g].T, hessian[g, :, g], rtol=1e-9)
+        np.testing.assert_allclose(inverse[g] @ lower[g], np.eye(2), atol=1e-9)
+
+
+@pytest.mark.parametrize("over", ["whole", "coordinates"])
+def test_dependent_blocks_do_not_lose_their_curvature(over):
+    # A random walk: columns of its curvature (-1, 2, -1) sum to zero, and a naive probe with ones
+    # in every block would find none at all.
+    def log_joint(theta, x, data):
+        return -0.5 * jnp.sum(jnp.diff(x) ** 2) - 1e-3 * jnp.sum(x**2) + 0 * theta
+
+    d = 50
+    particles = jax.random.normal(jax.random.key(1), (4, d))
+    (lower,), _ = factors(log_joint, 0.0, particles, None, over)
+    exact = -np.asarray(jax.hessian(lambda x: log_joint(0.0, x, None))(particles.mean(axis=0)))
+    if over == "whole":
+        np.testing.assert_allclose(lower[0] @ lower[0].T, exact, atol=1e-9)
+    else:
+        found = np.asarray(lower[:, 0, 0] ** 2)
+        assert np.all(found > 0.25 * np.diag(exact))
+        assert np.mean(found) > np.mean(np.diag(exact))
+        assert np.all(found < 3 * np.diag(exact))
+
+
+def test_large_blocks_get_diagonal_curvature():
+    def log_joint(theta, x, data):
+        return -0.5 * jnp.sum(jnp.arange(1.0, 9.0) * x**2) + 0 * theta
+
+    particles = jax.random.normal(jax.random.key(1), (4, 8))
+    (lower,), _ = factors(log_joint, 0.0, particles, None, "whole", largest_block=4)
+    assert lower.shape == (8, 1, 1)
+    np.testing.assert_allclose(lower[:, 0, 0] ** 2, np.arange(1.0, 9.0), rtol=1e-9)
+
+
+def test_a_flat_or_convex_direction_stays_finite():
+    def log_joint(theta, x, data):
+        return 0.5 * x[0, 0] ** 2 + 0.0 * x[0, 1] + 0 * jnp.sum(x) + 0 * theta
+
+    particles = jax.random.normal(jax.random.key(1), (4, 2, 2))
+    lower, inverse = factors(log_joint, 0.0, particles, None, "leading")
+    assert all(bool(jnp.all(jnp.isfinite(m))) for m in (*lower, *inverse))
+    np.testing.assert_allclose(lower[0][0, 0, 0], 1.0, rtol=1e-6)  # |-1|
+
+
+@pytest.mark.parametrize("kernel", [mx.kernels.rbf("mean"), mx.kernels.linear()], ids=repr)
+def test_steps_do_not_depend_on_units(kernel):
+    """Scaling a block's coordinates scales its particles' moves, and nothing else."""
+    units = np.array([100.0, 0.01])
+    data = mm.simulate_slopes(1, num_groups=4)
+    x = jax.random.normal(jax.random.key(0), (7, 4, 2))
+
+    def scaled_joint(theta, u, data):
+        return mm.slopes_log_joint(theta, u / jnp.asarray(units), data)
+
+    def moved(log_joint, x):
+        method = mx.m_svgd_em(
+            log_joint,
+            mx.em_gradient(),
+            0.5,
+            mx.kernels.blockwise(kernel),
+            particle_metric=mx.metrics.curvature(),
+        )
+        return mx.trajectory(jax.random.key(0), method, mm.slopes_start(), x, data, 5)
+
+    with jax.numpy_rank_promotion("allow"):
+        plain, scaled = moved(mm.slopes_log_joint, x), moved(scaled_joint, x * units)
+    np.testing.assert_allclose(
+        np.asarray(scaled.particles) / units, plain.particles, rtol=1e-6, atol=1e-8
+    )
+    assert mm.distance(plain.theta, scaled.theta) < 1e-8
+
+
+def em_step(log_joint, theta, particles, data=None):
+    optimiser = mx.em_gradient()
+    direction = mx.scores.theta_score(log_joint, theta, particles, data)
+    new, _ = ascend(
+        optimiser,
+        direction,
+        optimiser.init(theta),
+        theta,
+        log_joint=log_joint,
+        particles=particles,
+        data=data,
+    )
+    return new
+
+
+def test_em_gradient_is_newton_where_newton_is_right():
+    # Near the maximum over the cloud no limit binds, and the step is H^-1 g.
+    x = hand.PARTICLES
+    theta = np.array([x.mean() + 0.1, np.log(np.mean((x - x.mean()) ** 2)) + 0.05])
+    newton = theta - np.linalg.solve(hand.hessian_theta(theta, x), hand.grad_theta(theta, x))
+    actual = em_step(hand.log_joint, jnp.asarray(theta), jnp.asarray(x), jnp.asarray(hand.DATA))
+    np.testing.assert_allclose(actual, newton, rtol=1e-9)
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e3, 1e-3])
+def test_em_gradient_limits_a_log_sd_and_leaves_a_mean_alone(unit):
+    x = unit * jnp.array([[3.0], [5.0]])
+
+    def log_joint(theta, x, data):
+        log_sd = theta["log_sd"]
+        return -0.5 * jnp.sum((x - theta["mean"]) ** 2) * jnp.exp(-2 * log_sd) - log_sd * x.size
+
+    log_unit = np.log(unit)
+    far = {"mean": jnp.asarray(4.0 * unit), "log_sd": jnp.asarray(8.0 + log_unit)}
+    new = em_step(log_joint, far, x)  # Newton would go down by exp(16) / 2
+    np.testing.assert_allclose(new["log_sd"], 7.0 + log_unit, rtol=1e-6)
+    near = {"mean": jnp.asarray(-96.0 * unit), "log_sd": jnp.asarray(3.0 + log_unit)}
+    mean_only = jax.tree.map(jnp.asarray, near)
+    new = em_step(lambda m, x, d: log_joint({**mean_only, "mean": m}, x, d), near["mean"], x)
+    np.testing.assert_allclose(new, 4.0 * unit, rtol=1e-9)  # a hundred units in one step
+
+
+def test_em_gradient_refuses_a_large_theta():
+    with pytest.raises(ValueError, match="257 numbers"):
+        mx.em_gradient().init(jnp.zeros(257))
+
+
+def test_em_gradient_composes_with_optax_and_other_methods():
+    y, x0 = jnp.array([1.0, 2.0, 3.0]), jax.random.normal(jax.random.key(0), (50, 3))
+
+    def log_joint(theta, x, y):
+        return -0.5 * jnp.sum((x - theta) ** 2 + (y - x) ** 2)
+
+    damped = optax.chain(mx.em_gradient(), optax.scale(0.5))
+    for method in (
+        mx.svgd_em(log_joint, damped, 0.3, mx.kernels.blockwise(mx.kernels.linear())),
+        mx.pgd(log_joint, damped, 0.1),
+    ):
+        with jax.numpy_rank_promotion("allow"):
+            end = mx.trajectory(jax.random.key(1), method, 0.0, x0, y, 300)
+        assert abs(float(jnp.mean(end.history[100:])) - 2.0) < 0.15
+
+
+def test_refusals():
+    kernel = mx.kernels.rbf(1.0)
+    with pytest.raises(TypeError, match="particle_metric"):
+        mx.svgd_em(hand.log_joint, 0.1, 0.1, kernel, particle_metric=mx.metrics.curvature)
+    with pytest.raises(ValueError, match="largest_block is 0"):
+        mx.metrics.curvature(largest_block=0)
+    with pytest.raises(ValueError, match="over is 'rows'"):
+        mx.metrics.curvature("rows")
