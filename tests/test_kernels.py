@@ -7,7 +7,7 @@ import pytest
 
 import marginax as mx
 from marginax import _tree, stein
-from marginax.kernels._bandwidth import median_of_nonnegative
+from marginax.kernels._bandwidth import as_rule, median_of_nonnegative
 
 pytestmark = pytest.mark.float32
 TOLERANCE = 1e-12 if jax.config.jax_enable_x64 else 2e-5
@@ -95,6 +95,20 @@ def test_median_includes_the_zero_diagonal():
     # 1. Over distinct pairs it would be 4.
     x = jnp.array([[0.0], [1.0], [3.0]])
     np.testing.assert_allclose(median_of_nonnegative(stein.squared_distances(x)), 1.0, rtol=1e-6)
+
+
+@pytest.mark.parametrize("n", [257, 300, 1000])
+@pytest.mark.parametrize("kind", ["skewed", "sorted", "clusters"])
+def test_sampled_median_has_nearly_the_middle_rank(n, kind):
+    x = jnp.exp(jax.random.normal(jax.random.key(n), (n, 2)))
+    if kind == "sorted":  # neighbours in order must not be neighbours in the sample
+        x = jnp.sort(x, axis=0)
+    if kind == "clusters":
+        x = x + 50 * (jnp.arange(n) % 2 == 0)[:, None]
+    r2 = stein.squared_distances(x)
+    h2 = as_rule("median")(r2) * 2 * np.log(n + 1)
+    rank = float(jnp.mean(r2 <= h2 * (1 + 1e-5)))
+    assert abs(rank - 0.5) < 0.01
 
 
 @pytest.mark.parametrize(

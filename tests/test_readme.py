@@ -3,11 +3,14 @@
 import re
 from pathlib import Path
 
+import jax
+
 README = (Path(__file__).parents[1] / "README.md").read_text()
+BLOCKS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
 
 
 def test_the_first_fit(capsys):
-    (code,) = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+    code = BLOCKS[0]
     lines = [line for line in code.splitlines() if line.strip()]
     assert len(lines) <= 15
     namespace = {}
@@ -16,6 +19,16 @@ def test_the_first_fit(capsys):
     assert said[0].startswith("converged")
     fitted, exact = map(float, re.findall(r"-?\d+\.\d+", said[-1]))
     assert abs(fitted - exact) < 0.01
+
+
+def test_the_mixed_model(capsys):
+    with jax.numpy_rank_promotion("allow"):
+        exec(BLOCKS[1], {})
+    said = capsys.readouterr().out.strip().splitlines()
+    assert said[0].startswith("Run: converged")
+    assert "holds 100 % of the posterior variance" in said[-2]
+    fitted, exact = map(float, re.findall(r"-?\d+\.\d+", said[-1]))
+    assert abs(fitted - exact) < 1e-3
 
 
 def test_every_algorithm_is_in_the_table():

