@@ -268,3 +268,69 @@ def test_run_shows_the_verdict():
     assert len(run.clouds) == 2
     assert run.cloud.ok
     assert "cloud  The cloud holds 100 %" in repr(run)
+
+
+@pytest.mark.parametrize("random", [False, True])
+def test_a_cloud_in_the_wrong_place_is_noticed(random):
+    cloud = cloud_of(np.zeros(5), 1.0, n=40)
+    assert diagnostics.check(normal, 0.0, cloud, random=random).ok
+    away = diagnostics.check(normal, 0.0, cloud + 1.0, random=random)
+    assert "1 posterior standard deviations off" in away.verdict
+
+
+def test_too_few_particles_for_a_block_are_noticed_whatever_their_ratio():
+    verdict = diagnostics.check(normal, 0.0, cloud_of(np.zeros(30), 1.0, n=30))
+    assert verdict.stein_low > 0.8
+    assert "30 particles cannot span blocks of 30 numbers" in verdict.verdict
+
+
+def test_scores_that_are_not_finite_are_said_to_be():
+    def log_joint(theta, x, data):
+        return jnp.sum(jnp.log(x)) + 0 * theta
+
+    at_zero = cloud_of(np.ones(2), 0.1).at[0].set(0.0)
+    assert "cannot be judged" in diagnostics.check(log_joint, 0.0, at_zero).verdict
+
+
+def test_the_check_never_loses_a_run(monkeypatch):
+    x0 = jax.random.normal(jax.random.key(0), (10, 3))
+    method = mx.svgd_em(normal_with_theta, 0.1, 0.1, K.blockwise(K.linear()))
+
+    def interrupt(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    def fail(*args, **kwargs):
+        raise MemoryError("no room")
+
+    monkeypatch.setattr("marginax.result.check", fail)
+    run = mx.run(jax.random.key(0), method, 1.0, x0, max_steps=20)
+    assert "could not be checked (MemoryError: no room)" in repr(run)
+    monkeypatch.setattr("marginax.result.check", interrupt)
+    assert mx.run(jax.random.key(0), method, 1.0, x0, max_steps=20).clouds == ()
+
+
+def normal_with_theta(theta, x, data):
+    return -0.5 * jnp.sum((x - theta) ** 2) - 0.5 * theta**2
+
+
+def test_models_with_a_derivative_of_their_own_can_be_checked():
+    @jax.custom_vjp
+    def square(x):
+        return x**2
+
+    square.defvjp(lambda x: (x**2, x), lambda x, g: (2 * x * g,))
+
+    def log_joint(theta, x, data):
+        return -0.5 * jnp.sum(square(x - theta)) - 0.5 * theta**2
+
+    x0 = jax.random.normal(jax.random.key(0), (10, 3))
+    method = mx.svgd_em(log_joint, 0.1, 0.1, K.blockwise(K.linear()))
+    run = mx.run(jax.random.key(0), method, 1.0, x0, max_steps=300)
+    assert run.cloud.ok, run
+
+
+def test_a_chain_is_not_judged_as_a_cloud():
+    x0 = jax.random.normal(jax.random.key(0), (10, 3))
+    run = mx.run(jax.random.key(0), mx.soul(normal_with_theta, 0.1, 0.1), 1.0, x0, max_steps=50)
+    assert run.clouds == ()
+    assert run.cloud is None

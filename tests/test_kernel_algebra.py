@@ -205,3 +205,43 @@ def test_bad_kernels():
         K.blockwise(K.rbf)
     with pytest.raises(ValueError, match="covariance is 'dense'"):
         K.linear("dense")
+
+
+def test_kernels_over_different_blocks_are_not_added():
+    with pytest.raises(ValueError, match="different blocks"):
+        K.blockwise(K.rbf(), "coordinates") + K.blockwise(K.linear(), "leaves")
+    assert (K.rbf() + K.blockwise(K.linear(), "leaves")).over == "leaves"
+
+
+def test_an_axis_may_have_any_name_and_a_leaf_no_numbers():
+    latent = {"a": jnp.zeros((4, 2)), "b": jnp.zeros((3,)), "c": jnp.zeros((0,))}
+    found = partition.families({"a": "leaf", "b": "tip", "c": "none"}, latent)
+    assert [(f.num_blocks, f.block_size) for f in found] == [(4, 2), (3, 1)]
+    for over in ("leaves", "coordinates", "whole"):
+        cloud = jax.tree.map(lambda leaf: jnp.ones((5, *leaf.shape)), latent)
+        found = partition.families(over, latent)
+        merged = partition.merge(found, partition.split(found, cloud), cloud)
+        jax.tree.map(np.testing.assert_array_equal, merged, cloud)
+
+
+@pytest.mark.parametrize("kernel", [K.linear(), K.linear("diagonal"), K.moment_matched(K.rbf(1.0))])
+def test_a_coordinate_that_does_not_vary_follows_its_score(kernel):
+    # The mean of equal floats need not be that float: its rounding is not a spread.
+    x, s = cloud(n=20)
+    x = x.at[:, 1].set(0.1)
+    velocity = kernel.velocity(x, s)
+    assert np.abs(velocity[:, 1]).max() < 100
+    np.testing.assert_allclose(np.mean(velocity[:, 1]), np.mean(s[:, 1]), rtol=1e-3, atol=1e-4)
+
+
+def test_every_block_must_start_apart():
+    particles = {"u": jax.random.normal(jax.random.key(0), (5, 3)), "v": jnp.zeros((5, 2))}
+
+    def log_joint(theta, x, data):
+        return -jnp.sum(x["u"] ** 2) - jnp.sum(x["v"] ** 2) - theta**2
+
+    joint = mx.svgd_em(log_joint, 0.1, 0.1, K.rbf(1.0))
+    joint.init(jax.random.key(0), 0.0, particles)  # one kernel over both: they differ in u
+    apart = mx.svgd_em(log_joint, 0.1, 0.1, K.blockwise(K.rbf(1.0), "leaves"))
+    with pytest.raises(ValueError, match="start in the same place"):
+        apart.init(jax.random.key(0), 0.0, particles)

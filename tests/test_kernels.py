@@ -104,7 +104,7 @@ def test_sampled_median_has_nearly_the_middle_rank(n, kind):
     if kind == "sorted":  # neighbours in order must not be neighbours in the sample
         x = jnp.sort(x, axis=0)
     if kind == "clusters":
-        x = x + 50 * (jnp.arange(n) % 2 == 0)[:, None]
+        x = x + jnp.where(jnp.arange(n) % 2 == 0, 50.0, 0.0)[:, None]
     r2 = stein.squared_distances(x)
     h2 = as_rule("median")(r2) * 2 * np.log(n + 1)
     rank = float(jnp.mean(r2 <= h2 * (1 + 1e-5)))

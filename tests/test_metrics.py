@@ -76,7 +76,11 @@ def test_a_flat_or_convex_direction_stays_finite():
     np.testing.assert_allclose(lower[0][0, 0, 0], 1.0, rtol=1e-6)  # |-1|
 
 
-@pytest.mark.parametrize("kernel", [mx.kernels.rbf("mean"), mx.kernels.linear()], ids=repr)
+@pytest.mark.parametrize(
+    "kernel",
+    [mx.kernels.rbf("mean"), mx.kernels.moment_matched(mx.kernels.rbf("mean"))],
+    ids=repr,
+)
 def test_steps_do_not_depend_on_units(kernel):
     """Scaling a block's coordinates scales its particles' moves, and nothing else."""
     units = np.array([100.0, 0.01])
@@ -102,6 +106,40 @@ def test_steps_do_not_depend_on_units(kernel):
         np.asarray(scaled.particles) / units, plain.particles, rtol=1e-6, atol=1e-8
     )
     assert mm.distance(plain.theta, scaled.theta) < 1e-8
+
+
+def test_flow_is_a_displacement_and_the_covector_that_belongs_to_it():
+    """uphill = H phi with the raised H, for correlated coordinates of different scales."""
+    precision = np.array([[400.0, 15.0], [15.0, 1.0]])
+
+    def log_joint(theta, x, data):
+        quadratic = -0.5 * jnp.einsum("gi,ij,gj->", x, jnp.asarray(precision), x)
+        return quadratic - 0.01 * jnp.sum(x**4) + 0 * theta
+
+    x = jax.random.normal(jax.random.key(0), (7, 3, 2)) * jnp.array([[[0.05, 2.0]]]) + 0.3
+    scores = mx.scores.latent_scores(log_joint, 0.0, x, None)
+    phi, uphill = mx.metrics.flow(
+        mx.kernels.blockwise(mx.kernels.rbf("mean")),
+        mx.metrics.curvature(),
+        log_joint,
+        jnp.zeros(()),
+        x,
+        scores,
+        None,
+    )
+    mean = np.asarray(x.mean(axis=0))
+    for g in range(3):
+        hessian = precision + np.diag(0.12 * mean[g] ** 2)
+        lower = np.linalg.cholesky(hessian)
+        u, t = x[:, g] @ lower, np.linalg.solve(lower, np.asarray(scores[:, g]).T).T
+        u, t = np.asarray(u), np.asarray(t)
+        slope = -np.linalg.lstsq(u - u.mean(axis=0), t - t.mean(axis=0), rcond=None)[0]
+        stiffness = max(1.0, np.linalg.eigvalsh((slope + slope.T) / 2)[-1])
+        kernel = mx.kernels.rbf("mean")
+        moved = np.asarray(kernel.velocity(jnp.asarray(u), jnp.asarray(t)))
+        expected = np.linalg.solve(lower.T, moved.T).T / stiffness
+        np.testing.assert_allclose(phi[:, g], expected, rtol=1e-5)
+        np.testing.assert_allclose(uphill[:, g], stiffness * expected @ hessian, rtol=1e-5)
 
 
 def em_step(log_joint, theta, particles, data=None):

@@ -63,6 +63,17 @@ def test_random_intercept(name, n):
         assert at_least <= error <= at_most
 
 
+@pytest.mark.float32
+@pytest.mark.parametrize("dtype", [jnp.float32])
+def test_random_intercept_in_single_precision(dtype):
+    truth = RandomInterceptTheta(*(jnp.asarray(t, dtype) for t in (1.0, 0.0, 0.0)))
+    y = RandomIntercept.simulate(jax.random.key(0), truth, 40, 5).astype(dtype)
+    x0 = jax.random.normal(jax.random.key(1), (20, 40), dtype)
+    end = fitted(RandomIntercept.log_joint, truth, x0, y)
+    assert end.theta.mean.dtype == dtype
+    assert mm.distance(end.theta, RandomIntercept.maximum_likelihood(y)) < 1e-3
+
+
 @pytest.mark.parametrize("variances", [(12.0, 12.0), (144.0, 1.0)])
 @pytest.mark.parametrize("dimension", [5, 20, 50, 200, 2000])
 def test_toy_in_any_dimension(dimension, variances):

@@ -55,7 +55,7 @@ class Algorithm(NamedTuple):
             by the factor; None where there is no step to shrink.
         stochastic: whether theta keeps fluctuating, so that the estimate is an average over steps.
         over: the blocks within which particles see each other (`kernels.blockwise`); "whole" if
-            there is only one.
+            there is only one, None if the particles are not a cloud but a chain.
     """
 
     init: Callable[[Key, Theta, Particles], Any]

@@ -19,7 +19,6 @@ __all__ = [
     "check_log_joint",
     "check_positive",
     "check_scalar",
-    "check_spread",
     "check_start",
     "is_traced",
 ]
@@ -54,20 +53,6 @@ def check_positive(value: Any, name: str) -> Any:
     if not 0 < float(value) < float("inf"):
         raise ValueError(f"{name} is {value}, but it must be a positive finite number.")
     return value
-
-
-def check_spread(particles: Particles) -> Particles:
-    """Refuses a cloud in one point: a Stein flow would move it as one, to the joint mode."""
-    leaves = jax.tree.leaves(particles)
-    if leaves[0].shape[0] > 1 and not any(is_traced(leaf) for leaf in leaves):
-        rows = [np.asarray(leaf) for leaf in leaves]
-        if all(np.all(leaf == leaf[:1]) for leaf in rows):
-            raise ValueError(
-                f"All {rows[0].shape[0]} particles start in the same place, and a Stein flow "
-                "cannot separate particles that coincide: it would find the joint mode. Spread "
-                "them, for example with `jax.random.normal`."
-            )
-    return particles
 
 
 def check_scalar(value: Any) -> Any:

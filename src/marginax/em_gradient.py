@@ -89,7 +89,7 @@ def em_gradient() -> optax.GradientTransformationExtraArgs:
         def objective(flat: Float[Array, " p"]) -> Float[Array, ""]:
             return mean_log_joint(log_joint, unravel(flat), particles, data)
 
-        return unravel(_limited_newton(objective, flat, gradient)), state
+        return unravel(_limited_newton(objective, flat, gradient).astype(flat.dtype)), state
 
     return optax.GradientTransformationExtraArgs(init, update)
 

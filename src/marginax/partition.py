@@ -14,6 +14,7 @@ are stacked into a family [G, N, p], so that a `vmap` over the first axis serves
                       names are in the same blocks.
 """
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
@@ -22,8 +23,18 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from marginax.base import Latent, Particles
+from marginax.checks import is_traced
 
-__all__ = ["Family", "Over", "check_over", "families", "merge", "refine", "split"]
+__all__ = [
+    "Family",
+    "Over",
+    "check_over",
+    "check_spread",
+    "families",
+    "merge",
+    "refine",
+    "split",
+]
 
 Over = Any  # one of the four words, or a tree of names
 WORDS = ("leading", "leaves", "coordinates", "whole")
@@ -45,18 +56,48 @@ class Family(NamedTuple):
     name: str
 
 
+@dataclass(frozen=True, eq=False)
+class _Names:
+    """A tree of names, which may be a dict, made hashable."""
+
+    tree: Any
+
+    def __repr__(self) -> str:
+        return repr(self.tree)
+
+
 def check_over(over: Over) -> Over:
-    """Refuses a word that is none of ours; a tree of names is checked when the latent is known."""
+    """The blocks as kernels keep them; a tree of names is checked when the latent is known."""
     if isinstance(over, str) and over not in WORDS:
         raise ValueError(
             f"over is {over!r}, but blocks run over {', '.join(map(repr, WORDS))}, or over axes "
             "that you name in a tree like the latent."
         )
-    return over
+    return over if isinstance(over, str | _Names) else _Names(over)
+
+
+def check_spread(over: Over, particles: Particles) -> None:
+    """Refuses a block in one point: a Stein flow would move it as one, to its mode."""
+    found = families(over, jax.tree.map(lambda leaf: leaf[0], particles))
+    for family, part in zip(found, split(found, particles), strict=True):
+        if part.shape[1] == 1 or is_traced(part):  # inside jit nothing has a value yet
+            continue
+        rows = np.asarray(part)
+        together = np.all(rows == rows[:, :1], axis=(1, 2))
+        if family.block_size > 0 and np.any(together):
+            where = (
+                "" if len(together) == 1 else f" in block {np.argmax(together)} of {family.name}"
+            )
+            raise ValueError(
+                f"All {rows.shape[1]} particles start in the same place{where}, and a Stein flow "
+                "cannot separate particles that coincide: it would find the joint mode. Spread "
+                "them, for example with `jax.random.normal`."
+            )
 
 
 def families(over: Over, latent: Latent) -> tuple[Family, ...]:
-    """The blocks of a latent (arrays or their shapes), family by family."""
+    """The blocks of a latent, family by family; leaves without numbers are in none."""
+    over = over.tree if isinstance(over, _Names) else over
     paths_and_leaves, structure = jax.tree_util.tree_flatten_with_path(latent)
     shapes = [jnp.shape(leaf) for _, leaf in paths_and_leaves]
     paths = [jax.tree_util.keystr(path) or "the latent" for path, _ in paths_and_leaves]
@@ -73,7 +114,9 @@ def families(over: Over, latent: Latent) -> tuple[Family, ...]:
 
     members: dict[Any, list[int]] = {}
     for leaf, names in enumerate(axes):
-        key = ("leaf", leaf) if names is None else names
+        if 0 in shapes[leaf]:
+            continue
+        key = (None, leaf) if names is None else names
         members.setdefault((names,) if isinstance(names, str) else key, []).append(leaf)
     return tuple(_family(names, leaves, shapes, paths) for names, leaves in members.items())
 
@@ -146,7 +189,7 @@ def _named_axes(over: Over, structure: Any, latent: Latent) -> list[Any]:
 def _family(
     names: tuple[Any, ...], leaves: list[int], shapes: list[tuple[int, ...]], paths: list[str]
 ) -> Family:
-    is_named = names[:1] != ("leaf",) and len(names) > 0
+    is_named = len(names) > 0 and names[0] is not None
     depth = len(names) if is_named else 0
     lengths = {shapes[i][:depth] for i in leaves}
     if len(lengths) > 1 or any(len(shapes[i]) < depth for i in leaves):

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from marginax.base import Algorithm, Data, Particles, Theta
-from marginax.diagnostics import CloudCheck, check
+from marginax.diagnostics.check import CloudCheck, check, unchecked
 
 __all__ = ["STATUSES", "Run", "RunError", "agreement", "check_clouds"]
 
@@ -140,16 +140,22 @@ def agreement(theta: np.ndarray, statuses: tuple[str, ...], tolerance: float) ->
 def check_clouds(
     algorithm: Algorithm, result: Run, data: Data, restarts: int | None
 ) -> tuple[CloudCheck, ...]:
-    """Whether each start's cloud can be believed."""
-    if algorithm.log_joint is None:
+    """Whether each start's cloud can be believed; never a reason to lose the run."""
+    if algorithm.log_joint is None or algorithm.over is None:
         return ()
     ends = [(result.theta, result.particles)]
     if restarts is not None:
         ends = [jax.tree.map(lambda leaf, i=i: leaf[i], ends[0]) for i in range(restarts)]
-    return tuple(
-        check(algorithm.log_joint, *end, data, over=algorithm.over, random=algorithm.stochastic)
-        for end in ends
-    )
+    try:
+        return tuple(
+            check(algorithm.log_joint, *end, data, over=algorithm.over, random=algorithm.stochastic)
+            for end in ends
+        )
+    except KeyboardInterrupt:
+        return ()
+    except Exception as error:  # out of memory, a model that cannot be differentiated twice, ...
+        first_line = str(error).splitlines()[0] if str(error) else ""
+        return (unchecked(f"{type(error).__name__}: {first_line}"),)
 
 
 def _short(tree: PyTree) -> str:

@@ -23,6 +23,7 @@ from marginax.base import Particles
 __all__ = [
     "Kernel",
     "by_covariance",
+    "centred",
     "check_kernel",
     "matmul",
     "radial_velocity",
@@ -33,7 +34,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Kernel:
     """A kernel, seen from the only side the methods need; make one with `marginax.kernels`.
 
@@ -57,13 +58,18 @@ class Kernel:
     def __add__(self, other: "Kernel") -> "Kernel":
         """k_1 + k_2, unweighted: the velocity of a sum is the sum of the velocities."""
         check_kernel(other)
+        if "whole" not in (self.over, other.over) and repr(self.over) != repr(other.over):
+            raise ValueError(
+                f"These kernels work on different blocks, over={self.over!r} and over="
+                f"{other.over!r}, and cannot be added. Add them within one `blockwise(a + b)`."
+            )
         return Kernel(
             lambda x, s: jax.tree.map(jnp.add, self.velocity(x, s), other.velocity(x, s)),
             f"{self.name} + {other.name}",
             lambda x, s: jax.tree.map(
                 jnp.add, whitened_velocity(self, x, s), whitened_velocity(other, x, s)
             ),
-            self.over if self.over == other.over else "whole",
+            other.over if self.over == "whole" else self.over,
         )
 
 
@@ -142,6 +148,14 @@ def by_covariance(z: Float[Array, "n d"]) -> Float[Array, "n d"]:
     else:  # the same by an N x N system, so that no D x D matrix exists
         solved = jnp.linalg.solve(matmul(scaled, scaled.T) / n + ridge, scaled)
     return solved / units
+
+
+def centred(x: Float[Array, "n d"]) -> Float[Array, "n d"]:
+    """x less its mean, and exactly 0 in coordinates that vary by no more than rounding."""
+    z = x - jnp.mean(x, axis=0, keepdims=True)
+    size = jnp.max(jnp.abs(x), axis=0, keepdims=True)
+    rounding = 4 * jnp.finfo(x.dtype).eps * size
+    return jnp.where(jnp.max(jnp.abs(z), axis=0, keepdims=True) > rounding, z, 0)
 
 
 def variances(z: Float[Array, "n d"]) -> Float[Array, "1 d"]:

@@ -189,7 +189,7 @@ def _remaining_path(blocks: Blocks) -> np.ndarray:
     high, low = blocks.theta_high, blocks.theta_low
     before = high[-2 * quarter : -quarter].max(axis=0) - low[-2 * quarter : -quarter].min(axis=0)
     move = high[-quarter:].max(axis=0) - low[-quarter:].min(axis=0)
-    contraction = np.maximum(move / np.maximum(before, 1e-300), 0.1)
+    contraction = np.maximum(move / np.maximum(before, np.finfo(before.dtype).tiny), 0.1)
     left = move * np.interp(contraction, _CONTRACTIONS, _LEFT, right=np.inf)
     # At rounding level the moves stop shrinking; what is left is then of that size itself.
     return np.where(move <= 50 * blocks.epsilon * _size(blocks.theta_mean[-1]), move, left)

@@ -25,7 +25,8 @@ from marginax import _tree, stein
 from marginax.algorithms.svgd_em import SVGDEMInfo
 from marginax.ascent import Optimiser, as_optimiser, ascend, rescaled
 from marginax.base import Algorithm, Data, Key, LogJoint, Particles, Theta
-from marginax.checks import check_positive, check_spread, check_start
+from marginax.checks import check_positive, check_start
+from marginax.partition import check_spread
 from marginax.scores import latent_scores, theta_score
 
 __all__ = ["ASVGDEMState", "asvgd_em"]
@@ -39,7 +40,7 @@ class ASVGDEMState(NamedTuple):
         particles: the cloud.
         particle_velocity: Y, what the cloud remembers of its motion.
         momentum_count: k, the steps since the last restart.
-        momentum_speed: the length of the cloud's last move, for the speed restart.
+        momentum_speed: the length of the cloud's last move, for the speed restart; 0 after one.
         theta_optimiser_state: what the theta optimiser remembers.
     """
 
@@ -88,7 +89,7 @@ def asvgd_em(
     def init(key: Key, theta: Theta, particles: Particles) -> ASVGDEMState:
         del key
         theta, particles = check_start(theta, particles)
-        check_spread(particles)
+        check_spread(kernel.over, particles)
         at_rest = jax.tree.map(jnp.zeros_like, particles)
         return ASVGDEMState(
             theta=theta,
@@ -121,6 +122,8 @@ def asvgd_em(
         particles = _tree.add_scaled(state.particles, root, particle_velocity)
         speed = jnp.sqrt(_tree.inner(particle_velocity, particle_velocity))
         slower = (speed < state.momentum_speed) if restart else jnp.zeros((), bool)
+        # Without momentum the next move is shorter still: it must not count as slowing down again.
+        speed = jnp.where(slower, 0, speed)
         state = ASVGDEMState(
             theta,
             particles,

@@ -18,7 +18,8 @@ from marginax import stein
 from marginax.algorithms.svgd_em import SVGDEMInfo, SVGDEMState
 from marginax.ascent import as_optimiser, ascend
 from marginax.base import Algorithm, Data, Key, LogJoint, Particles, Theta
-from marginax.checks import check_spread, check_start
+from marginax.checks import check_start
+from marginax.partition import check_spread
 from marginax.scores import latent_scores, theta_score
 
 __all__ = ["coin_em"]
@@ -55,7 +56,7 @@ def coin_em(log_joint: LogJoint, kernel: stein.Kernel) -> Algorithm:
     def init(key: Key, theta: Theta, particles: Particles) -> SVGDEMState:
         del key
         theta, particles = check_start(theta, particles)
-        check_spread(particles)
+        check_spread(kernel.over, particles)
         return SVGDEMState(theta, particles, coin.init(theta), coin.init(particles))
 
     def step(key: Key, state: SVGDEMState, data: Data) -> tuple[SVGDEMState, SVGDEMInfo]:

@@ -22,9 +22,10 @@ from marginax import stein
 from marginax.algorithms.svgd_em import SVGDEMInfo
 from marginax.ascent import Optimiser, as_optimiser, ascend, rescaled
 from marginax.base import Algorithm, Data, Key, LogJoint, Particles, Theta
-from marginax.checks import check_spread, check_start
+from marginax.checks import check_start
 from marginax.metrics import Metric, check_metric, flow
 from marginax.momentum import MomentumRule, as_rule, look_ahead
+from marginax.partition import check_spread
 from marginax.scores import latent_scores, theta_score
 
 __all__ = ["MSVGDEMState", "m_svgd_em"]
@@ -116,7 +117,7 @@ def m_svgd_em(
     def init(key: Key, theta: Theta, particles: Particles) -> MSVGDEMState:
         del key
         theta, particles = check_start(theta, particles)
-        check_spread(particles)
+        check_spread(kernel.over, particles)
         return MSVGDEMState(
             theta=theta,
             particles=particles,

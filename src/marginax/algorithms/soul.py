@@ -152,7 +152,7 @@ def soul(
             averaging_weight=averaging_weight,
         )
 
-    return Algorithm(init, step, log_joint, rescale, stochastic=True)
+    return Algorithm(init, step, log_joint, rescale, stochastic=True, over=None)
 
 
 def _project(theta: Theta, lower: Theta, upper: Theta) -> Theta:

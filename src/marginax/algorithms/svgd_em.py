@@ -17,8 +17,9 @@ from jaxtyping import ArrayLike
 from marginax import stein
 from marginax.ascent import Optimiser, as_optimiser, ascend, rescaled
 from marginax.base import Algorithm, Data, Key, LogJoint, Particles, Theta
-from marginax.checks import check_spread, check_start
+from marginax.checks import check_start
 from marginax.metrics import Metric, check_metric, flow
+from marginax.partition import check_spread
 from marginax.scores import latent_scores, theta_score
 
 __all__ = ["SVGDEMInfo", "SVGDEMState", "svgd_em"]
@@ -94,7 +95,7 @@ def svgd_em(
     def init(key: Key, theta: Theta, particles: Particles) -> SVGDEMState:
         del key
         theta, particles = check_start(theta, particles)
-        check_spread(particles)
+        check_spread(kernel.over, particles)
         return SVGDEMState(
             theta, particles, theta_optimiser.init(theta), particle_optimiser.init(particles)
         )

@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
 from marginax import _tree, partition
@@ -16,11 +18,13 @@ from marginax.diagnostics.stein_ratio import stein_ratio
 from marginax.partition import Over
 from marginax.scores import latent_scores
 
-__all__ = ["CloudCheck", "Measures", "check", "judge", "measure"]
+__all__ = ["CloudCheck", "Measures", "check", "judge", "measure", "unchecked"]
 
 # A deterministic cloud outside these has lost, or has too much, of some coordinate's variance.
 LOW, HIGH = 0.8, 1.25
-# A random cloud's mean ratio may be this many standard errors from 1.
+# A flow's cloud may be so many posterior standard deviations away in any coordinate.
+FARTHEST = 0.25
+# A random cloud's mean ratio, and its position, may be this many standard errors off.
 STANDARD_ERRORS = 3.0
 # Curvature between blocks above this, relative to that within, is more than rounding.
 COUPLING = 0.01
@@ -35,6 +39,9 @@ class CloudCheck:
         stein_ratio: the mean Stein ratio over coordinates; 1 is right.
         stein_low: the smallest of any coordinate.
         stein_high: the largest of any coordinate.
+        offset: how far the cloud's mean is from where its scores vanish, in about posterior
+            standard deviations, of the worst coordinate (of a random cloud, the root mean square
+            over coordinates).
         effective_dimension: in how many directions the cloud extends.
         cross_block_curvature: relative curvature between the kernel's blocks; 0 if independent.
     """
@@ -43,6 +50,7 @@ class CloudCheck:
     stein_ratio: float
     stein_low: float
     stein_high: float
+    offset: float
     effective_dimension: float
     cross_block_curvature: float
 
@@ -74,7 +82,7 @@ def check(
     over: Over = "whole",
     random: bool = False,
 ) -> CloudCheck:
-    """Whether the cloud looks like the posterior at theta, and in words why not.
+    """Whether the cloud has the place and the spread of the posterior at theta; if not, why not.
 
     Args:
         log_joint: `log_joint(theta, latent, data)`.
@@ -102,6 +110,12 @@ def check(
     return judge(jax.device_get(measures), particles, over, random)
 
 
+def unchecked(why: str) -> CloudCheck:
+    """The check of a cloud that could not be made."""
+    nan = float("nan")
+    return CloudCheck((f"The cloud could not be checked ({why}).",), nan, nan, nan, nan, nan, nan)
+
+
 class Measures(NamedTuple):
     """What `judge` wants to know of a cloud; computed on the device."""
 
@@ -110,6 +124,8 @@ class Measures(NamedTuple):
     high: Array
     num_outside: Array
     standard_error: Array
+    offset: Array
+    offset_rms: Array
     effective_dimension: Array
     coupling: Array
 
@@ -117,20 +133,23 @@ class Measures(NamedTuple):
 def _measure(
     log_joint: ById, over: ById, theta: Theta, particles: Particles, data: Data
 ) -> Measures:
-    ratio = _tree.ravel_cloud(
-        jax.tree.map(lambda leaf: leaf[None], stein_ratio(log_joint.value, theta, particles, data))
-    )[0]
+    ratio, _ = ravel_pytree(stein_ratio(log_joint.value, theta, particles, data))
+    x = _tree.ravel_cloud(particles)
+    s = _tree.ravel_cloud(latent_scores(log_joint.value, theta, particles, data))
     # Per particle, so that the standard error knows how coordinates go together.
-    z = jax.tree.map(lambda leaf: leaf - jnp.mean(leaf, axis=0, keepdims=True), particles)
-    scores = latent_scores(log_joint.value, theta, particles, data)
-    per_particle = -jax.vmap(_tree.inner)(scores, z) / ratio.size
+    per_particle = -jnp.mean(s * (x - jnp.mean(x, axis=0, keepdims=True)), axis=1)
     n = per_particle.shape[0]
+    # A Gaussian with precision p whose cloud is d away has a mean score of p d and c = p v.
+    unit = jnp.std(x, axis=0) / jnp.sqrt(jnp.where(ratio == 0, 1, jnp.abs(ratio)))
+    offset = jnp.abs(jnp.mean(s, axis=0)) * unit
     return Measures(
         ratio=jnp.mean(ratio),
         low=jnp.min(ratio),
         high=jnp.max(ratio),
         num_outside=jnp.sum(~((ratio >= LOW) & (ratio <= HIGH))),
         standard_error=jnp.std(per_particle) / n**0.5,
+        offset=jnp.max(offset),
+        offset_rms=jnp.sqrt(jnp.mean(offset**2)),
         effective_dimension=effective_dimension(particles),
         coupling=cross_block_curvature(log_joint.value, theta, particles, data, over=over.value),
     )
@@ -145,8 +164,15 @@ def judge(measures: Measures, particles: Particles, over: Over, random: bool) ->
     num_coordinates = sum(leaf.size for leaf in jax.tree.leaves(particles)) // n
     found = partition.families(over, _tree.first_particle(particles))
     ratio = float(measures.ratio) * (n / (n - 1) if random and n > 1 else 1)
+    block_size = max(family.block_size for family in found)
+    offset = float(measures.offset_rms if random else measures.offset)
     warnings = []
-    if random:
+    if not np.all(np.isfinite([ratio, offset])):
+        warnings.append(
+            "The cloud cannot be judged: the scores are not finite at some particles, so log_joint "
+            "or its gradient is not either."
+        )
+    elif random:
         error = float(measures.standard_error)
         if not abs(ratio - 1) <= STANDARD_ERRORS * error:
             warnings.append(
@@ -155,7 +181,14 @@ def judge(measures: Measures, particles: Particles, over: Over, random: bool) ->
                 "take smaller steps, or let it run longer."
             )
     elif measures.num_outside > 0:
-        warnings.append(_flow_words(measures, n, num_coordinates, max(f.block_size for f in found)))
+        warnings.append(_flow_words(measures, n, num_coordinates, block_size))
+    elif n <= block_size and num_coordinates > 1:
+        warnings.append(_too_few(n, block_size))
+    if offset > (STANDARD_ERRORS / n**0.5 if random else FARTHEST):
+        warnings.append(
+            f"The cloud is not where the posterior is: its mean is about {offset:.2g} posterior "
+            "standard deviations off. Let it run longer."
+        )
     if measures.coupling > COUPLING:
         warnings.append(
             "The kernel's blocks are not independent given theta and the data: the curvature "
@@ -169,6 +202,7 @@ def judge(measures: Measures, particles: Particles, over: Over, random: bool) ->
         stein_ratio=ratio,
         stein_low=float(measures.low),
         stein_high=float(measures.high),
+        offset=offset,
         effective_dimension=float(measures.effective_dimension),
         cross_block_curvature=float(measures.coupling),
     )
@@ -187,17 +221,21 @@ def _flow_words(measures: Measures, n: int, num_coordinates: int, block_size: in
             "has settled, the posterior is far from Gaussian, so refresh the cloud with a sampler."
         )
     if n <= block_size and num_coordinates > 1:
-        remedy = (
-            f"{n} particles cannot span blocks of {block_size} numbers: use at least "
-            f"{block_size + 1}, or smaller blocks (`kernels.blockwise`) if they are independent, "
-            "or refresh with a sampler."
-        )
+        remedy = _too_few(n, block_size)
     else:
         remedy = (
             "Use `kernels.blockwise(kernels.moment_matched(kernels.rbf('mean')))`, more particles, "
             "or refresh the cloud with a sampler; theta may be biased."
         )
     return f"{held} ({numbers}). {remedy}"
+
+
+def _too_few(n: int, block_size: int) -> str:
+    return (
+        f"{n} particles cannot span blocks of {block_size} numbers: use at least {block_size + 1}, "
+        "or smaller blocks (`kernels.blockwise`) if they are independent, or refresh with a "
+        "sampler."
+    )
 
 
 def _share(value: float) -> str:

@@ -72,9 +72,10 @@ def cross_block_curvature(
         tangent = jax.tree.map(
             jnp.multiply, sd, _tree.first_particle(partition.merge(found, parts, like))
         )
-        response = jax.jvp(
-            lambda x: latent_score(log_joint, theta, x, data), (latent,), (tangent,)
-        )[1]
+        # Twice in reverse, for models with a derivative of their own (custom_vjp) have no other.
+        response = jax.grad(
+            lambda x: _tree.inner(latent_score(log_joint, theta, x, data), tangent)
+        )(latent)
         response = jax.tree.map(lambda r, unit: (r * unit)[None], response, sd)
         within = between = jnp.zeros(())
         for part, mask in zip(partition.split(found, response), masks, strict=True):

@@ -6,7 +6,7 @@ from jaxtyping import Array, Float
 
 from marginax import _tree
 from marginax.base import Latent, Particles
-from marginax.stein import matmul
+from marginax.stein import centred, matmul, variances
 
 __all__ = ["effective_dimension", "spread"]
 
@@ -24,9 +24,8 @@ def effective_dimension(particles: Particles) -> Float[Array, ""]:
     coordinates that do not vary are left out.
     """
     x = _tree.ravel_cloud(particles)
-    z = x - jnp.mean(x, axis=0, keepdims=True)
-    sd = jnp.std(x, axis=0, keepdims=True)
-    z = jnp.where(sd > 0, z / jnp.where(sd > 0, sd, 1), 0)
+    z = centred(x)
+    z = z / jnp.sqrt(variances(z))
     gram: Array = matmul(z, z.T) if z.shape[0] < z.shape[1] else matmul(z.T, z)
     squares = jnp.sum(gram**2)
     return jnp.trace(gram) ** 2 / jnp.where(squares > 0, squares, 1)

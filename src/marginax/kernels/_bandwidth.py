@@ -49,11 +49,11 @@ def _median(squared: Float[Array, "n n"]) -> Float[Array, ""]:
     if n <= LARGEST_EXACT:
         median = median_of_nonnegative(squared)
     else:
-        # Every particle with the same number of others, spread evenly round the ring. The zero
-        # diagonal is not among them: leaving out the share 1/n of zeros moves the median's rank.
-        num_others = max(1, NUM_PAIRS // n)
-        offsets = 1 + np.arange(num_others) * (n - 1) // num_others
-        others = (np.arange(n)[:, None] + offsets[None, :]) % n
+        # Every particle with the same number of others, at random, so that no order of the
+        # particles matters. The zero diagonal is not among them: leaving out the share 1/n of
+        # zeros moves the median's rank.
+        offsets = np.random.default_rng(0).integers(1, n, size=(n, max(1, NUM_PAIRS // n)))
+        others = (np.arange(n)[:, None] + offsets) % n
         rank = (0.5 - 1 / n) / (1 - 1 / n)
         median = median_of_nonnegative(jnp.take_along_axis(squared, others, axis=1), rank)
     # More than half of the distances are 0 if most particles coincide: then the mean still has a

@@ -45,7 +45,7 @@ def blockwise(kernel: Kernel, over: Over = "leading") -> Kernel:
         (20, 40, 2)
     """
     check_kernel(kernel)
-    partition.check_over(over)
+    over = partition.check_over(over)
 
     def each_block(one: Callable[[Array, Array], Array]) -> Callable[..., Particles]:
         def velocity(particles: Particles, scores: Particles) -> Particles:

@@ -45,7 +45,7 @@ def linear(covariance: str = "full") -> Kernel:
         """s_bar, z, A z and (C + I) A z, a row per particle."""
         n = x.shape[0]
         mean_score = jnp.mean(s, axis=0, keepdims=True)
-        z = x - jnp.mean(x, axis=0, keepdims=True)
+        z = stein.centred(x)
         scaled = z / stein.variances(z) if covariance == "diagonal" else stein.by_covariance(z)
         # (C + I) A z without the D x D matrix C: A z has rows, and C maps through the particles.
         return mean_score, z, scaled, matmul(matmul(scaled, z.T), s) / n + scaled

@@ -22,7 +22,14 @@ from jaxtyping import Array, Float
 from marginax import _tree
 from marginax.base import Particles
 from marginax.kernels.linear import linear
-from marginax.stein import Kernel, by_covariance, check_kernel, matmul, whitened_velocity
+from marginax.stein import (
+    Kernel,
+    by_covariance,
+    centred,
+    check_kernel,
+    matmul,
+    whitened_velocity,
+)
 
 __all__ = ["moment_matched"]
 
@@ -81,7 +88,7 @@ def _beyond_affine(
 ) -> tuple[Float[Array, "n d"], Float[Array, "n d"]]:
     """phi_k less its least-squares fit a + B z, and z."""
     x, phi = _tree.ravel_cloud(particles), _tree.ravel_cloud(velocity(particles, scores))
-    z = x - jnp.mean(x, axis=0, keepdims=True)
+    z = centred(x)
     phi = phi - jnp.mean(phi, axis=0, keepdims=True)
     fit = matmul(matmul(by_covariance(z), z.T), phi) / x.shape[0]
     return phi - fit, z
