@@ -15,8 +15,9 @@ last. A small R_B alone says nothing: a slow flow moves little far from its end.
 say how fast it slows down, and so what is left. Stein flows end slowly, more like a power t^(-a) of
 time than geometrically, so that is what is assumed: r = R_B / R_A gives a, and R_B / ((4/3)^a - 1)
 is left. (For geometric convergence this is two to four times too careful; for r above 0.7 no end is
-in sight.) Momentum makes theta swing, and near a turning point it hardly moves; so the test has to
-hold twice, at run lengths a quarter apart.
+in sight, unless the moves are a thousand times below the tolerance.) Momentum makes theta swing,
+and near a turning point it hardly moves; so the test has to hold twice, at run lengths a quarter
+apart.
 
 **Two horizons.** The second half of the run is cut into 16 batches; A is the mean of the first
 eight, B of the last eight. Their Monte Carlo error comes from the successive differences of the
@@ -156,9 +157,10 @@ def settled(tolerance: float = 1e-2) -> StoppingRule:
         if not _has_settled(blocks, tolerance):
             return None
         score_share, velocity_share = _shares(blocks)
+        left = np.max(_remaining_path(blocks, tolerance), initial=0.0)
         return Verdict(
             "converged",
-            f"theta has about {np.max(_remaining_path(blocks), initial=0.0):.1e} left to go "
+            f"theta has about {left:.1e} left to go "
             f"(relative tolerance {tolerance:g}); its score is {score_share:.1e} and the "
             f"particles' velocity {velocity_share:.1e} of their scale.",
         )
@@ -172,7 +174,7 @@ _SHARE = 0.04
 
 
 def _has_settled(blocks: Blocks, tolerance: float) -> bool:
-    near = np.all(_remaining_path(blocks) <= tolerance * _size(blocks.theta_mean[-1]))
+    near = np.all(_remaining_path(blocks, tolerance) <= tolerance * _size(blocks.theta_mean[-1]))
     return bool(near) and max(_shares(blocks)) <= _SHARE * tolerance
 
 
@@ -183,16 +185,20 @@ _CONTRACTIONS = ((4 / 3) ** _POWERS - 1) / (2**_POWERS - (4 / 3) ** _POWERS)
 _LEFT = 1 / ((4 / 3) ** _POWERS - 1)
 
 
-def _remaining_path(blocks: Blocks) -> np.ndarray:
+def _remaining_path(blocks: Blocks, tolerance: float) -> np.ndarray:
     """R_B / ((4/3)^a - 1) per coordinate."""
+    size = _size(blocks.theta_mean[-1])
     quarter = len(blocks.steps) // 4
     high, low = blocks.theta_high, blocks.theta_low
     before = high[-2 * quarter : -quarter].max(axis=0) - low[-2 * quarter : -quarter].min(axis=0)
     move = high[-quarter:].max(axis=0) - low[-quarter:].min(axis=0)
     contraction = np.maximum(move / np.maximum(before, np.finfo(before.dtype).tiny), 0.1)
     left = move * np.interp(contraction, _CONTRACTIONS, _LEFT, right=np.inf)
+    # A move a thousand times below the tolerance is rest, whatever it was before: particles that
+    # find their order in the cloud keep shaking theta at that level, without a trend.
+    left = np.where(move <= 1e-3 * tolerance * size, np.minimum(left, 1e3 * move), left)
     # At rounding level the moves stop shrinking; what is left is then of that size itself.
-    return np.where(move <= 50 * blocks.epsilon * _size(blocks.theta_mean[-1]), move, left)
+    return np.where(move <= 50 * blocks.epsilon * size, move, left)
 
 
 def _shares(blocks: Blocks) -> tuple[float, float]:
