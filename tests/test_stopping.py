@@ -56,6 +56,13 @@ def test_settled_is_not_fooled_by_a_slow_path():
     assert first_fire(stopping.settled(1e-2), 3 - 5e-6 * T) is None
 
 
+def test_settled_takes_a_tremble_far_below_the_tolerance_for_rest():
+    # Without a trend, the last two quarters move alike and no end of it is in sight.
+    tremble = 1e-6 * np.random.default_rng(0).normal(size=len(T))
+    assert first_fire(stopping.settled(1e-2), 1 + 0.5**T + tremble) <= 1000
+    assert first_fire(stopping.settled(1e-2), 1 + 0.5**T + 100 * tremble) is None
+
+
 @pytest.mark.parametrize("power", [0.5, 1.0, 2.0])
 def test_settled_is_within_tolerance_on_power_laws(power):
     path = (1 + T / 10) ** -power
