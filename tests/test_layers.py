@@ -24,6 +24,7 @@ LAYERS = [
     ["loop"],
     ["run"],
     ["models"],
+    ["paper"],
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 MODULES = sorted(p.relative_to(ROOT).with_suffix("").parts for p in ROOT.rglob("*.py"))
