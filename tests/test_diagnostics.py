@@ -64,6 +64,7 @@ def logistic_posterior(model, theta, data, num_draws=200_000):
     return mean, covariance, draws[random.choice(num_draws, 4000, p=weights)]
 
 
+@pytest.mark.slow
 def test_stein_ratio_on_logistic_regression():
     model, data = LogisticRegression(25.0), wisconsin(45).train
     theta = jnp.asarray(0.998)
@@ -174,6 +175,7 @@ def fitted(log_joint, kernel, start, particles, data, num_steps=400):
         return mx.trajectory(jax.random.key(1), method, start, particles, data, num_steps)
 
 
+@pytest.mark.slow
 def test_wrong_blocks_are_caught():
     """Coordinate blocks on crossed effects: every Stein ratio is 1 and theta is wrong."""
     y = mm.simulate_crossed(0)
@@ -228,7 +230,7 @@ def test_independent_groups_are_not_accused():
             assert float(counts(x, mm.simulate_counts(seed, "poisson"))) < 1e-12
 
 
-@pytest.mark.parametrize("n", [20, 200])
+@pytest.mark.parametrize("n", [20, pytest.param(200, marks=pytest.mark.slow)])
 def test_random_clouds_are_judged_by_their_mean(n):
     """Draws of the posterior pass in all but a few of 200 tries; three standard errors."""
     warned = 0

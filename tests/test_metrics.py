@@ -78,7 +78,10 @@ def test_a_flat_or_convex_direction_stays_finite():
 
 @pytest.mark.parametrize(
     "kernel",
-    [mx.kernels.rbf("mean"), mx.kernels.moment_matched(mx.kernels.rbf("mean"))],
+    [
+        pytest.param(mx.kernels.rbf("mean"), marks=pytest.mark.slow),
+        mx.kernels.moment_matched(mx.kernels.rbf("mean")),
+    ],
     ids=repr,
 )
 def test_steps_do_not_depend_on_units(kernel):

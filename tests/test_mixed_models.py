@@ -48,7 +48,7 @@ TABLE = {
 }
 
 
-@pytest.mark.parametrize("n", [10, 20])
+@pytest.mark.parametrize("n", [pytest.param(10, marks=pytest.mark.slow), 20])
 @pytest.mark.parametrize("name", TABLE)
 def test_random_intercept(name, n):
     kernel, at_least, at_most = TABLE[name]
@@ -75,7 +75,10 @@ def test_random_intercept_in_single_precision():
 
 
 @pytest.mark.parametrize("variances", [(12.0, 12.0), (144.0, 1.0)])
-@pytest.mark.parametrize("dimension", [5, 20, 50, 200, 2000])
+@pytest.mark.parametrize(
+    "dimension",
+    [20, 2000, *(pytest.param(d, marks=pytest.mark.slow) for d in (5, 50, 200))],
+)
 def test_toy_in_any_dimension(dimension, variances):
     """The first of ten iterations in a row within 0.05 of the mean of y, counting theta_1 as 0."""
     toy = ToyHierarchical(*variances)
