@@ -6,6 +6,7 @@ import mixed_models as mm
 import numpy as np
 import optax
 import pytest
+from test_mixed_models import fitted
 
 import marginax as mx
 from marginax import diagnostics
@@ -160,21 +161,6 @@ def test_effective_dimension():
     np.testing.assert_allclose(diagnostics.spread({"a": together})["a"][1], 100 * x[:, 0].std())
 
 
-def fitted(log_joint, kernel, start, particles, data, num_steps=400):
-    restart = mx.momentum.adaptive_restart()
-    method = mx.m_svgd_em(
-        log_joint,
-        mx.em_gradient(),
-        0.5,
-        kernel,
-        theta_momentum=restart,
-        particle_momentum=restart,
-        particle_metric=mx.metrics.curvature(),
-    )
-    with jax.numpy_rank_promotion("allow"):
-        return mx.trajectory(jax.random.key(1), method, start, particles, data, num_steps)
-
-
 @pytest.mark.slow
 def test_wrong_blocks_are_caught():
     """Coordinate blocks on crossed effects: every Stein ratio is 1 and theta is wrong."""
@@ -189,8 +175,10 @@ def test_wrong_blocks_are_caught():
         }
 
     def checked(kernel, n):
-        end = fitted(mm.crossed_log_joint, kernel, mm.crossed_start(), cloud(n), y)
         with jax.numpy_rank_promotion("allow"):
+            end = fitted(
+                mm.crossed_log_joint, mm.crossed_start(), cloud(n), y, kernel=kernel, over=None
+            )
             verdict = diagnostics.check(
                 mm.crossed_log_joint, end.theta, end.particles, y, over=kernel.over
             )

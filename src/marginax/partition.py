@@ -84,7 +84,7 @@ def check_spread(over: Over, particles: Particles) -> None:
             continue
         rows = np.asarray(part)
         together = np.all(rows == rows[:, :1], axis=(1, 2))
-        if family.block_size > 0 and np.any(together):
+        if np.any(together):
             where = (
                 "" if len(together) == 1 else f" in block {np.argmax(together)} of {family.name}"
             )
@@ -101,13 +101,13 @@ def families(over: Over, latent: Latent) -> tuple[Family, ...]:
     paths_and_leaves, structure = jax.tree_util.tree_flatten_with_path(latent)
     shapes = [jnp.shape(leaf) for _, leaf in paths_and_leaves]
     paths = [jax.tree_util.keystr(path) or "the latent" for path, _ in paths_and_leaves]
-    if isinstance(over, str) and over == "leading":
+    if over == "leading":
         axes: list[Any] = ["its leading axis"] * len(shapes)
-    elif isinstance(over, str) and over == "leaves":
+    elif over == "leaves":
         axes = [None] * len(shapes)
-    elif isinstance(over, str) and over == "coordinates":
+    elif over == "coordinates":
         axes = [_all_axes(path, shape) for path, shape in zip(paths, shapes, strict=True)]
-    elif isinstance(over, str) and over == "whole":
+    elif over == "whole":
         axes = [()] * len(shapes)
     else:
         axes = _named_axes(over, structure, latent)

@@ -140,7 +140,7 @@ def run(
     result = _result(setup, state, lanes, endings, timings)
     clouds = check_clouds(algorithm, result, data, restarts)
     timings["total"] = time.perf_counter() - began
-    result = replace(result, clouds=clouds, timings=timings)
+    result = replace(result, clouds=clouds)
     if throw and not result.converged:
         raise RunError(result)
     return result

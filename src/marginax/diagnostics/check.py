@@ -6,7 +6,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
 from marginax import _tree, partition
@@ -14,7 +13,6 @@ from marginax.base import ById, Data, LogJoint, Particles, Theta
 from marginax.checks import check_start
 from marginax.diagnostics.cross_block import cross_block_curvature
 from marginax.diagnostics.shape import effective_dimension
-from marginax.diagnostics.stein_ratio import stein_ratio
 from marginax.partition import Over
 from marginax.scores import latent_scores
 
@@ -133,11 +131,12 @@ class Measures(NamedTuple):
 def _measure(
     log_joint: ById, over: ById, theta: Theta, particles: Particles, data: Data
 ) -> Measures:
-    ratio, _ = ravel_pytree(stein_ratio(log_joint.value, theta, particles, data))
     x = _tree.ravel_cloud(particles)
     s = _tree.ravel_cloud(latent_scores(log_joint.value, theta, particles, data))
+    terms = -s * (x - jnp.mean(x, axis=0, keepdims=True))
+    ratio = jnp.mean(terms, axis=0)  # the Stein ratio
     # Per particle, so that the standard error knows how coordinates go together.
-    per_particle = -jnp.mean(s * (x - jnp.mean(x, axis=0, keepdims=True)), axis=1)
+    per_particle = jnp.mean(terms, axis=1)
     n = per_particle.shape[0]
     # A Gaussian with precision p whose cloud is d away has a mean score of p d and c = p v.
     unit = jnp.std(x, axis=0) / jnp.sqrt(jnp.where(ratio == 0, 1, jnp.abs(ratio)))
