@@ -20,7 +20,14 @@ def toy_paths():
     model = mx.models.ToyHierarchical(12.0, 12.0)
 
     def path(momentum, theta, particles):
-        method = as_published(model.log_joint, 0.3, 0.3, attracting_rbf(5.0), momentum)
+        method = as_published(
+            model.log_joint,
+            0.3,
+            0.3,
+            attracting_rbf(5.0),
+            theta_momentum=momentum,
+            particle_momentum=momentum,
+        )
         end = mx.trajectory(
             jax.random.key(0), method, theta, particles, jnp.asarray(TOY["y"], float), 999
         )
@@ -59,7 +66,14 @@ def test_logistic_trajectories(which):
     """Prior standard deviation 5, the split with random_state 45, step 0.01."""
     model, data = mx.models.LogisticRegression(25.0), mx.models.wisconsin(45).train
     momentum = float(LOGISTIC["momentum"][which])
-    method = as_published(model.log_joint, 0.01, 0.01, attracting_rbf(5.0), momentum)
+    method = as_published(
+        model.log_joint,
+        0.01,
+        0.01,
+        attracting_rbf(5.0),
+        theta_momentum=momentum,
+        particle_momentum=momentum,
+    )
     particles = jnp.asarray(LOGISTIC["particles0"], float)
     end = mx.trajectory(jax.random.key(0), method, 0.0, particles, data, 999)
     theta = np.append(0.0, end.history)

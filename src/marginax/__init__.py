@@ -1,6 +1,7 @@
 """Maximum marginal likelihood for latent-variable models with interacting particles, in JAX."""
 
 from marginax import diagnostics, kernels, metrics, models, momentum, stopping
+from marginax._version import __version__
 from marginax.algorithms import (
     asvgd_em,
     coin_em,
@@ -22,14 +23,13 @@ from marginax.result import Run, RunError
 from marginax.run import run
 from marginax.trajectory import Trajectory, trajectory
 
-__version__ = "0.1.0.dev0"
-
 __all__ = [
     "Algorithm",
     "Checkpoint",
     "Run",
     "RunError",
     "Trajectory",
+    "__version__",
     "asvgd_em",
     "coin_em",
     "diagnostics",

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float
 
 from marginax.models._normal import log_normal
 
@@ -41,7 +41,7 @@ class LogisticRegression:
         prior_variance: of every weight about theta.
     """
 
-    prior_variance: float = 5.0
+    prior_variance: ArrayLike = 5.0
 
     def log_joint(
         self, theta: Float[Array, ""], latent: Float[Array, " d"], data: ClassificationData

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float
 
 from marginax.base import Key
 from marginax.models._normal import log_normal
@@ -30,8 +30,8 @@ class ToyHierarchical:
         noise_variance: of y_d about x_d.
     """
 
-    prior_variance: float = 1.0
-    noise_variance: float = 1.0
+    prior_variance: ArrayLike = 1.0
+    noise_variance: ArrayLike = 1.0
 
     def log_joint(
         self, theta: Float[Array, ""], latent: Float[Array, " d"], data: Float[Array, " d"]
@@ -42,7 +42,7 @@ class ToyHierarchical:
 
     def simulate(self, key: Key, theta: float, dimension: int) -> Float[Array, " d"]:
         """Draws y of the given dimension at theta."""
-        sd = (self.prior_variance + self.noise_variance) ** 0.5
+        sd = jnp.sqrt(jnp.asarray(self.prior_variance + self.noise_variance, float))
         return theta + sd * jax.random.normal(key, (dimension,))
 
     def log_marginal(self, theta: Float[Array, ""], data: Float[Array, " d"]) -> Float[Array, ""]:
@@ -61,6 +61,6 @@ class ToyHierarchical:
         return pull * self.posterior_variance
 
     @property
-    def posterior_variance(self) -> float:
+    def posterior_variance(self) -> ArrayLike:
         """Var[x_d | y], the same for every d and theta."""
         return 1 / (1 / self.prior_variance + 1 / self.noise_variance)

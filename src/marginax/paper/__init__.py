@@ -1,1 +1,5 @@
-"""The source paper's experiments, as written and as its authors' released code runs them."""
+"""The source paper's experiments, as written, as its authors' released code runs them, and ours."""
+
+from marginax.paper.reproduce import reproduce
+
+__all__ = ["reproduce"]

@@ -52,7 +52,9 @@ def as_published(
     theta_optimiser: Optimiser,
     particle_optimiser: Optimiser,
     kernel: stein.Kernel,
-    momentum: ArrayLike,
+    *,
+    theta_momentum: ArrayLike,
+    particle_momentum: ArrayLike,
 ) -> Algorithm:
     """The released code's "momentum SVGD-EM", to be given `attracting_rbf(5.0)`.
 
@@ -61,7 +63,8 @@ def as_published(
         theta_optimiser: a step size, or any optax optimiser.
         particle_optimiser: likewise, for the cloud.
         kernel: its closed-form RBF and median kernels had the right sign, its default one not.
-        momentum: alpha, the same for theta and the particles.
+        theta_momentum: alpha of the heavy ball.
+        particle_momentum: alpha of the longer step.
     """
     theta_optimiser = as_optimiser(theta_optimiser, "theta_optimiser")
     particle_optimiser = as_optimiser(particle_optimiser, "particle_optimiser")
@@ -89,8 +92,10 @@ def as_published(
             particle_optimiser, velocity, state.particle_optimiser_state, state.particles
         )
         state = AsPublishedState(
-            _tree.add_scaled(theta, momentum, _tree.difference(theta, state.theta_before)),
-            _tree.add_scaled(particles, momentum, _tree.difference(particles, state.particles)),
+            _tree.add_scaled(theta, theta_momentum, _tree.difference(theta, state.theta_before)),
+            _tree.add_scaled(
+                particles, particle_momentum, _tree.difference(particles, state.particles)
+            ),
             state.theta,
             theta_optimiser_state,
             particle_optimiser_state,
