@@ -48,7 +48,8 @@ def reproduce(
         raise ValueError(f"size is {size!r}, but it must be one of {', '.join(SIZES)}.")
     where = _device(device)
     store.prepare(out)
-    with jax.default_device(where):
+    # Full float32 products also where the device would rather round them: one answer everywhere.
+    with jax.default_device(where), jax.default_matmul_precision("float32"):
         for number, experiment in enumerate(experiments, start=1):
             title = f"{experiment.name} ({number} of {len(experiments)})"
             _run(experiment, SIZES[size], out, title, where, progress)
