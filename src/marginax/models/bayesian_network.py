@@ -51,7 +51,7 @@ class BayesianNetwork:
         """log p_theta(x, y)."""
         prior = jnp.sum(log_normal(latent.w, jnp.exp(2 * theta.alpha)))
         prior = prior + jnp.sum(log_normal(latent.v, jnp.exp(2 * theta.beta)))
-        log_probabilities = _log_probabilities(latent, data.features)
+        log_probabilities = BayesianNetwork.log_probabilities(latent, data.features)
         likelihood = jnp.take_along_axis(log_probabilities, data.labels[:, None], axis=1)
         return prior + jnp.sum(likelihood)
 
@@ -76,13 +76,12 @@ class BayesianNetwork:
         particles: NetworkWeights, features: Float[Array, "rows pixels"]
     ) -> Float[Array, "rows classes"]:
         """Class probabilities for every row, averaged over the cloud."""
-        log_probabilities = jax.vmap(lambda weights: _log_probabilities(weights, features))(
-            particles
-        )
-        return jnp.mean(jnp.exp(log_probabilities), axis=0)
+        each = jax.vmap(lambda one: BayesianNetwork.log_probabilities(one, features))(particles)
+        return jnp.mean(jnp.exp(each), axis=0)
 
-
-def _log_probabilities(
-    weights: NetworkWeights, features: Float[Array, "rows pixels"]
-) -> Float[Array, "rows classes"]:
-    return jax.nn.log_softmax(jnp.tanh(features @ weights.w.T) @ weights.v.T, axis=1)
+    @staticmethod
+    def log_probabilities(
+        weights: NetworkWeights, features: Float[Array, "rows pixels"]
+    ) -> Float[Array, "rows classes"]:
+        """Of every class for every row, by one network."""
+        return jax.nn.log_softmax(jnp.tanh(features @ weights.w.T) @ weights.v.T, axis=1)

@@ -4,9 +4,10 @@ theta enters through the prior alone, so that one set of draws gives the margina
 every theta near the one it was drawn for.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import ArrayLike
 from scipy import optimize, special, stats
 
 __all__ = ["ExactLogistic", "exact_logistic"]
@@ -29,7 +30,7 @@ class ExactLogistic(NamedTuple):
 
 
 def exact_logistic(
-    features: np.ndarray, labels: np.ndarray, prior_variance: float, num_draws: int, seed: int = 0
+    features: ArrayLike, labels: ArrayLike, prior_variance: float, num_draws: int, seed: int = 0
 ) -> ExactLogistic:
     """Laplace's approximation, made exact by weights.
 
@@ -40,7 +41,7 @@ def exact_logistic(
         num_draws: from a multivariate t distribution with 8 degrees of freedom.
         seed: of the draws.
     """
-    features, labels = np.asarray(features, float), np.asarray(labels, float)
+    features, labels = (np.asarray(given, float) for given in (features, labels))
     dimension = features.shape[1]
     identity = np.eye(dimension) / prior_variance
     # The best theta for given weights is their mean, which leaves a penalty on their spread alone.
@@ -72,11 +73,11 @@ def exact_logistic(
         - share @ (means - theta) ** 2 * (dimension / prior_variance) ** 2
     )
     score_sd = np.sqrt(np.sum((share * (means - theta)) ** 2)) * dimension / prior_variance
-    chosen = np.random.default_rng(seed).choice(num_draws, size=4000, p=share)
+    chosen = np.random.default_rng(seed).choice(num_draws, size=1000, p=share)
     return ExactLogistic(theta, float(score_sd / information), joint_mode, draws[chosen])
 
 
-def _log_likelihood(draws: np.ndarray, features: np.ndarray, labels: np.ndarray) -> np.ndarray:
+def _log_likelihood(draws: np.ndarray, features: np.ndarray, labels: np.ndarray) -> Any:
     logits = draws @ features.T
     return logits @ labels - np.logaddexp(0, logits).sum(axis=-1)
 

@@ -1,9 +1,9 @@
 """Arrays whose axes and entries have names, so that every number can be found again and written."""
 
 import csv
+import io
 from collections.abc import Mapping, Sequence
 from itertools import product
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,16 +32,18 @@ class Labelled(NamedTuple):
             index[self.dims.index(dim)] = where
         return self.values[tuple(index)]
 
-    def write_csv(self, path: Path) -> None:
+    def csv(self) -> str:
         """A row per entry of the last axis, a column per combination of the others."""
         *outer, last = self.dims
         columns = list(product(*(self.coords[dim] for dim in outer)))
-        with path.open("w", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow([last, *(" | ".join(_text(part) for part in c) for c in columns)])
-            rows = self.values.reshape(len(columns), -1).T
-            for label, row in zip(self.coords[last], rows, strict=True):
-                writer.writerow([_text(label), *(_text(float(value)) for value in row)])
+        file = io.StringIO(newline="")
+        writer = csv.writer(file, lineterminator="\n")
+        names = [" | ".join(_text(part) for part in column) for column in columns]
+        writer.writerow([last, *(names if outer else ["value"])])
+        rows = self.values.reshape(len(columns), -1).T
+        for label, row in zip(self.coords[last], rows, strict=True):
+            writer.writerow([_text(label), *(_text(float(value)) for value in row)])
+        return file.getvalue()
 
 
 def stack(

@@ -5,6 +5,7 @@ As in the released code the log joint is divided by the number of training image
 the prior, with one key for both layers as the released code has it (they share no shape).
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -20,7 +21,6 @@ from marginax.models import (
     NetworkWeights,
     Split,
     error_rate,
-    log_predictive_density,
     mnist_4_vs_9,
 )
 from marginax.paper import columns
@@ -44,6 +44,7 @@ STARTS = (0.0, 2.0)
 HEAT_MOMENTA = (0.0, 0.3, 0.9)
 FIRST_KEY = 102  # the released code's
 MEASURES = ("error", "lppd", "mean_log", "alpha", "beta")
+QUANTITIES = (*MEASURES, "error_sd", "lppd_sd")
 
 
 class _Family(NamedTuple):
@@ -66,13 +67,9 @@ def network_curves(size: NetworkSize, progress: Progress) -> dict[str, Labelled]
     for family in families:
         axes = {"start": STARTS, "trial": range(size.trials)}
         for label, values in _family_runs(family, axes, 10, size.num_steps, kept, progress):
-            found[label] = {name: values[..., i] for i, name in enumerate(MEASURES)}
-    coords = {
-        "start": STARTS,
-        "trial": tuple(range(size.trials)),
-        "step": tuple(int(t) for t in kept),
-    }
-    return stack(found, {name: ("start", "trial", "step") for name in MEASURES}, coords)
+            found[label] = _over_trials(values, axis=1)
+    coords = {"start": STARTS, "step": tuple(int(t) for t in kept)}
+    return stack(found, dict.fromkeys(QUANTITIES, ("start", "step")), coords)
 
 
 def network_clouds(size: NetworkSize, progress: Progress) -> dict[str, Labelled]:
@@ -83,27 +80,20 @@ def network_clouds(size: NetworkSize, progress: Progress) -> dict[str, Labelled]
     ]
     families.append(_Family(columns.marginax_network()))
     kept = thinned(size.num_steps, 120)
-    found: dict[str, dict[str, list[np.ndarray]]] = {}
+    found: dict[str, list[dict[str, np.ndarray]]] = {}
     for family in families:
         for num_particles in size.clouds:
             axes = {"start": (0.0,), "trial": range(size.cloud_trials)}
             for label, values in _family_runs(
                 family, axes, num_particles, size.num_steps, kept, progress
             ):
-                parts = found.setdefault(label, {"error": [], "lppd": []})
-                parts["error"].append(values[0, ..., 0])
-                parts["lppd"].append(values[0, ..., 1])
+                found.setdefault(label, []).append(_over_trials(values[0], axis=0))
     stacked = {
-        label: {name: np.stack(values) for name, values in parts.items()}
+        label: {name: np.stack([part[name] for part in parts]) for name in QUANTITIES}
         for label, parts in found.items()
     }
-    coords = {
-        "num_particles": size.clouds,
-        "trial": tuple(range(size.cloud_trials)),
-        "step": tuple(int(t) for t in kept),
-    }
-    dims = ("num_particles", "trial", "step")
-    return stack(stacked, {"error": dims, "lppd": dims}, coords)
+    coords = {"num_particles": size.clouds, "step": tuple(int(t) for t in kept)}
+    return stack(stacked, dict.fromkeys(QUANTITIES, ("num_particles", "step")), coords)
 
 
 def network_starts(size: NetworkSize, progress: Progress) -> dict[str, Labelled]:
@@ -156,27 +146,37 @@ def network_measures(test: ClassificationData, published: bool) -> Callable[[Any
 
     def record(state: Any, info: Any) -> jax.Array:
         del info
-        each = jax.vmap(
-            lambda weights: BayesianNetwork.predict(
-                jax.tree.map(lambda leaf: leaf[None], weights), test.features
-            )
-        )(state.particles)
-        logs = jnp.mean(jnp.log(jnp.maximum(each, jnp.finfo(each.dtype).tiny)), axis=0)
-        mean = jnp.mean(each, axis=0)
-        voters = logs if published else mean
+        each = jax.vmap(lambda one: BayesianNetwork.log_probabilities(one, test.features))(
+            state.particles
+        )
+        logs = jnp.mean(each, axis=0)
+        # In logs throughout: a sure network gives probabilities that are 0 in float32.
+        log_mean = jax.nn.logsumexp(each, axis=0) - math.log(each.shape[0])
+        voters = logs if published else log_mean
         theta = state.theta
-        finite = jnp.all(jnp.isfinite(mean))
+        finite = jnp.all(jnp.isfinite(logs))
         return jnp.stack(
             [
                 jnp.where(finite, error_rate(voters, test.labels), 0.5),
-                log_predictive_density(mean, test.labels),
-                jnp.mean(jnp.take_along_axis(logs, test.labels[:, None], axis=1)),
+                _at_labels(log_mean, test.labels),
+                _at_labels(logs, test.labels),
                 theta.alpha,
                 theta.beta,
             ]
         )
 
     return record
+
+
+def _at_labels(logs: jax.Array, labels: jax.Array) -> jax.Array:
+    return jnp.mean(jnp.take_along_axis(logs, labels[:, None], axis=1))
+
+
+def _over_trials(values: np.ndarray, axis: int) -> dict[str, np.ndarray]:
+    """Means of all measures, and standard deviations of the two that are judged."""
+    means, sds = values.mean(axis=axis), values.std(axis=axis)
+    found = {name: means[..., i] for i, name in enumerate(MEASURES)}
+    return found | {"error_sd": sds[..., 0], "lppd_sd": sds[..., 1]}
 
 
 def _family_runs(

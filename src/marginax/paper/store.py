@@ -96,7 +96,8 @@ def same_settings(finished: Finished, settings: Mapping[str, Any]) -> bool:
 
 
 def _compact(values: np.ndarray) -> np.ndarray:
-    return values.astype(np.float32) if values.dtype == np.float64 else values
+    with np.errstate(over="ignore"):  # what ran away may go to infinity
+        return values.astype(np.float32) if values.dtype == np.float64 else values
 
 
 def _cannot_write(folder: Path, error: OSError) -> OSError:

@@ -172,10 +172,11 @@ def toy_mpgd_tuning(size: ToySize, progress: Progress) -> dict[str, Labelled]:
         result = _runs(method, settings, problem, size.num_steps, progress)
         shape = 2, 2, len(size.frictions), len(size.momenta), size.tuning_trials
         final = result["squared_error"][:, -1].reshape(shape)
-        found[method.label()] = {
-            "iterations": result["iterations"].reshape(shape).mean(axis=-1),
-            "squared_error": final.mean(axis=-1),
-        }
+        with np.errstate(over="ignore", invalid="ignore"):
+            found[method.label()] = {
+                "iterations": result["iterations"].reshape(shape).mean(axis=-1),
+                "squared_error": final.mean(axis=-1),
+            }
     coords = {
         "convention": tuple(CONVENTIONS),
         "step_size": step_sizes,
@@ -254,14 +255,15 @@ def _runs(
 def _summary(quantities: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Over the trials, which are axis 1."""
     theta = quantities["theta"]
-    return {
-        "iterations": quantities["iterations"],
-        "variance_ratio": quantities["variance_ratio"],
-        "theta_mean": theta.mean(axis=1),
-        "theta_low": theta.min(axis=1),
-        "theta_high": theta.max(axis=1),
-        "squared_error": quantities["squared_error"].mean(axis=1),
-    }
+    with np.errstate(over="ignore", invalid="ignore"):  # some settings diverge, which is a result
+        return {
+            "iterations": quantities["iterations"],
+            "variance_ratio": quantities["variance_ratio"],
+            "theta_mean": theta.mean(axis=1),
+            "theta_low": theta.min(axis=1),
+            "theta_high": theta.max(axis=1),
+            "squared_error": quantities["squared_error"].mean(axis=1),
+        }
 
 
 def _exact(problem: Mapping[str, np.ndarray]) -> dict[str, Labelled]:

@@ -1,0 +1,167 @@
+"""`marginax reproduce`: resumable, whole files only, clear errors, a report that stands alone."""
+
+import errno
+import json
+import os
+import re
+import sys
+import types
+
+import jax
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from marginax import cli, paper
+from marginax.cli.app import app
+from marginax.paper import experiments, reproduce, sizes, store
+from marginax.paper.labelled import Labelled
+
+ARRAY = Labelled(np.array([1.0, 2.0], np.float32), ("step",), {"step": (1, 2)})
+TINY = sizes.Size(
+    "tiny",
+    toy=sizes.ToySize(12, 2, 3, 2, 2, 1, (0.1, 0.5), (0.0, 0.9)),
+    logistic=sizes.LogisticSize(12, 14, 2000, 2, 3, 1, 5, (4,), 1, (0.1, 0.5), (0.0, 0.9)),
+    network=sizes.NetworkSize(3, 2, 1, (2, 3), (0.0, 1.0)),
+)
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """One experiment that counts how often it is run."""
+    calls = []
+
+    def compute(size, progress):
+        calls.append(size)
+        progress(3)
+        return {"numbers": ARRAY}
+
+    fake = experiments.Experiment("toy_methods", "toy", compute, lambda size: 3)
+    monkeypatch.setattr(sys.modules["marginax.paper.reproduce"], "chosen", lambda which: (fake,))
+    return calls
+
+
+def test_a_finished_experiment_is_not_run_again(counted, tmp_path):
+    for size, runs in (("quick", 1), ("quick", 1), ("full", 2), ("full", 2)):
+        paper.reproduce("toy", size=size, out=tmp_path)
+        assert len(counted) == runs
+    found = store.read(tmp_path, "toy_methods")
+    np.testing.assert_array_equal(found.arrays["numbers"].values, ARRAY.values)
+    assert found.arrays["numbers"].coords == ARRAY.coords
+    assert found.about["settings"] == json.loads(json.dumps(vars(sizes.FULL.toy)))
+
+
+def test_a_damaged_file_is_made_anew(counted, tmp_path):
+    paper.reproduce("toy", size="quick", out=tmp_path)
+    (tmp_path / "results" / "toy_methods.npz").write_bytes(b"not an archive")
+    paper.reproduce("toy", size="quick", out=tmp_path)
+    assert len(counted) == 2
+
+
+@pytest.mark.parametrize("interruption", [KeyboardInterrupt(), OSError(errno.ENOSPC, "full")])
+def test_nothing_half_written(monkeypatch, counted, tmp_path, interruption):
+    """Ctrl-C in the middle of a file, and a disk that fills up."""
+
+    def breaks(file, **arrays):
+        file.write(b"half")
+        raise interruption
+
+    monkeypatch.setattr(np, "savez_compressed", breaks)
+    with pytest.raises(type(interruption)) as caught:
+        paper.reproduce("toy", size="quick", out=tmp_path)
+    assert os.listdir(tmp_path / "results") == []
+    if isinstance(interruption, OSError):
+        assert "Choose another folder with --out" in caught.value.strerror
+
+
+def test_an_unwritable_folder_is_refused_before_any_run(counted, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(OSError, match="Cannot write to"):
+        paper.reproduce("toy", size="quick", out=tmp_path / "file")
+    assert counted == []
+
+
+def shell(*words):
+    return CliRunner().invoke(app, ["reproduce", *words])
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (["bar"], 2, "There is no experiment 'bar'"),
+        (["--quick", "--full"], 2, "exclude each other"),
+        (["--device", "abacus"], 2, "There is no device 'abacus'"),
+        (["--render", "/nowhere"], 2, "no finished experiments in /nowhere/results"),
+        (["--out", os.devnull], 1, "Cannot write to"),
+    ],
+)
+def test_errors_are_one_line(words, code, says):
+    ended = shell(*words)
+    assert ended.exit_code == code
+    assert says in ended.stderr
+    assert "Traceback" not in ended.output
+    assert len(ended.stderr.strip().splitlines()) == 1
+
+
+def test_ctrl_c_says_what_is_kept(monkeypatch):
+    def interrupted(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(paper, "reproduce", interrupted)
+    ended = shell("toy")
+    assert ended.exit_code == 130
+    assert "finished is kept" in ended.stderr
+
+
+def test_the_shell_without_typer_says_how_to_get_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "typer", None)
+    monkeypatch.delitem(sys.modules, "marginax.cli.app")
+    with pytest.raises(SystemExit, match=re.escape("pip install 'marginax[cli]'")):
+        cli.main()
+
+
+def test_without_matplotlib_results_are_kept(monkeypatch, counted, tmp_path):
+    paper.reproduce("toy", size="quick", out=tmp_path)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ImportError, match="Drawing needs matplotlib"):
+        paper.render(tmp_path)
+    assert store.read(tmp_path, "toy_methods") is not None
+
+
+@pytest.mark.slow
+def test_everything_at_a_tiny_size(monkeypatch, tmp_path):
+    """Every experiment makes as many runs as its bar announces, and every figure is drawn."""
+    monkeypatch.setitem(sizes.SIZES, "tiny", TINY)
+    done = types.SimpleNamespace(runs=0)
+    for experiment in experiments.EXPERIMENTS:
+        size = getattr(TINY, experiment.part)
+        done.runs = 0
+
+        def count(runs):
+            done.runs += runs
+
+        with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+            arrays = experiment.compute(size, count)
+        assert done.runs == experiment.num_runs(size), experiment.name
+        about = {"seconds": 1.0, "num_runs": done.runs, "size": "tiny"} | dict.fromkeys(
+            ("date", "device", "dtype", "marginax", "jax", "optax", "numpy", "python"), "x"
+        )
+        store.write(tmp_path, experiment.name, store.Finished(arrays, about))
+    page = paper.render(tmp_path).read_text()
+    assert page.count("<figure") == 22
+    assert page.count("data:image/png;base64,") == 22
+    assert "<!--" not in page
+    assert not re.search(r"(src|href)=\"(?!data:|#)", page)  # nothing is fetched
+    assert len(list((tmp_path / "figures").iterdir())) == 44
+    assert page.count("Holds") + page.count("Does not hold") >= 8
+    for path in (tmp_path / "csv").iterdir():
+        assert len(path.read_text().splitlines()) > 1
+
+
+def test_captions_and_figures_belong_together():
+    figures = pytest.importorskip("marginax.paper.figures")
+    assert [drawing.name for drawing in figures.DRAWINGS] == list(figures.captions())
+
+
+def test_module_and_function_share_a_name():
+    assert callable(reproduce)
