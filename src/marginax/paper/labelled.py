@@ -30,7 +30,7 @@ class Labelled(NamedTuple):
         for dim, label in labels.items():
             where = self.coords[dim].index(label)
             index[self.dims.index(dim)] = where
-        return self.values[tuple(index)]
+        return np.asarray(self.values[tuple(index)])
 
     def csv(self) -> str:
         """A row per entry of the last axis, a column per combination of the others."""
