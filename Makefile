@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 .PHONY: demo test lint bench docs clean
 
 demo: $(READY)
-	$(BIN)/python examples/toy.py
+	$(BIN)/marginax reproduce --quick --out out
 
 # Twice: everything in float64 with strict dtype promotion, then what must hold in float32 without x64.
 test: $(READY)
