@@ -7,25 +7,17 @@ standard deviations 12 and 1 (what the text says).
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
-from marginax.models import ToyHierarchical
 from marginax.paper import columns
 from marginax.paper.columns import KERNELS, PUBLISHED, WRITTEN, Method
 from marginax.paper.labelled import Labelled, stack
-from marginax.paper.measures import iterations, recorded_starts
 from marginax.paper.sizes import ToySize
-from marginax.paper.sweep import Progress, grid, sweep, thinned
-from marginax.trajectory import trajectory
+from marginax.paper.sweep import Progress, grid, thinned
+from marginax.paper.toy_runs import CONVENTIONS, over_trials, toy_problem, toy_runs
 
 __all__ = ["toy_ablation", "toy_learning_rates", "toy_methods", "toy_mpgd_tuning"]
 
-CONVENTIONS = {
-    "12/12": (12.0, 12.0),
-    "144/1": (144.0, 1.0),
-}  # variances of x about theta, y about x
 MOMENTA = (0.0, 0.3, 0.5, 0.9)
 STEP_SIZES = {"RBF": 0.3, "median": 1.15}
 ABLATION = {
@@ -47,7 +39,7 @@ class _Family(NamedTuple):
 
 def toy_methods(size: ToySize, progress: Progress) -> dict[str, Labelled]:
     """Every method from the recorded starts: paths of theta, squared error, iterations to 0.05."""
-    problem = _problem(20, size.trials)
+    problem = toy_problem(20, size.trials)
     families = [
         _Family(columns.stein_method(column, kernel), {"step_size": STEP_SIZES[kernel]}, MOMENTA)
         for kernel in KERNELS
@@ -71,13 +63,13 @@ def toy_methods(size: ToySize, progress: Progress) -> dict[str, Labelled]:
         settings = grid(convention=range(2), momentum=momenta, trial=range(size.trials))
         settings["theta_momentum"] = settings["particle_momentum"] = settings.pop("momentum")
         settings |= {name: np.full(len(settings["trial"]), x) for name, x in family.fixed.items()}
-        result = _runs(family.method, settings, problem, size.num_steps, progress)
+        result = toy_runs(family.method, settings, problem, size.num_steps, progress)
         for i, momentum in enumerate(family.momenta or (None,)):
             found[family.method.label(momentum, family.detail)] = {
                 name: value.reshape(2, len(momenta), size.trials, *value.shape[1:])[:, i]
                 for name, value in result.items()
             }
-    summary = {label: _summary(quantities) for label, quantities in found.items()}
+    summary = {label: over_trials(quantities) for label, quantities in found.items()}
     return stack(
         summary,
         {
@@ -94,7 +86,7 @@ def toy_methods(size: ToySize, progress: Progress) -> dict[str, Labelled]:
 
 def toy_learning_rates(size: ToySize, progress: Progress) -> dict[str, Labelled]:
     """The squared error after the last step against the step size, SVGD-EM, PGD and SOUL."""
-    problem = _problem(20, size.step_size_trials)
+    problem = toy_problem(20, size.step_size_trials)
     step_sizes = np.geomspace(1e-3, 1e2, size.step_sizes)
     pgd, _, soul = columns.langevin_methods(WRITTEN)
     methods = [columns.stein_method(WRITTEN, kernel) for kernel in KERNELS]
@@ -105,7 +97,7 @@ def toy_learning_rates(size: ToySize, progress: Progress) -> dict[str, Labelled]
             convention=range(2), step_size=step_sizes, trial=range(size.step_size_trials)
         )
         settings |= _no_momentum(settings)
-        result = _runs(method, settings, problem, size.num_steps, progress)
+        result = toy_runs(method, settings, problem, size.num_steps, progress)
         shape = 2, size.step_sizes, size.step_size_trials
         error = result["squared_error"][:, -1].reshape(shape)
         found[method.label(0.0 if method.kernel else None)] = {
@@ -124,18 +116,20 @@ def toy_ablation(size: ToySize, progress: Progress) -> dict[str, Labelled]:
         method = columns.stein_method(column, "RBF")
         by_dimension: dict[str, list[Any]] = {name: [] for name in ABLATION}
         for dimension in dimensions:
-            problem = _problem(dimension, size.ablation_trials)
+            problem = toy_problem(dimension, size.ablation_trials)
             settings = grid(
                 convention=range(2), kind=list(ABLATION), trial=range(size.ablation_trials)
             )
             pairs = np.array([ABLATION[kind] for kind in settings.pop("kind")])
             settings |= {"theta_momentum": pairs[:, 0], "particle_momentum": pairs[:, 1]}
             settings["step_size"] = np.full(len(pairs), 0.3)
-            result = _runs(method, settings, problem, size.num_steps, progress)
+            result = toy_runs(method, settings, problem, size.num_steps, progress)
             for i, kind in enumerate(ABLATION):
                 shape = 2, len(ABLATION), size.ablation_trials
                 by_dimension[kind].append(
-                    _summary({k: v.reshape(*shape, *v.shape[1:])[:, i] for k, v in result.items()})
+                    over_trials(
+                        {k: v.reshape(*shape, *v.shape[1:])[:, i] for k, v in result.items()}
+                    )
                 )
         for kind, parts in by_dimension.items():
             found[f"{column} / {kind}"] = {
@@ -155,7 +149,7 @@ def toy_ablation(size: ToySize, progress: Progress) -> dict[str, Labelled]:
 
 def toy_mpgd_tuning(size: ToySize, progress: Progress) -> dict[str, Labelled]:
     """MPGD over friction and momentum, with the inverse mass (1 - mu) / (gamma friction)."""
-    problem = _problem(20, size.tuning_trials)
+    problem = toy_problem(20, size.tuning_trials)
     step_sizes = (0.01, 0.2)
     found = {}
     for column in (WRITTEN, PUBLISHED):
@@ -169,7 +163,7 @@ def toy_mpgd_tuning(size: ToySize, progress: Progress) -> dict[str, Labelled]:
         )
         friction, mu = settings["friction"], settings.pop("mu")
         settings["inverse_mass"] = (1 - mu) / (settings["step_size"] * friction)
-        result = _runs(method, settings, problem, size.num_steps, progress)
+        result = toy_runs(method, settings, problem, size.num_steps, progress)
         shape = 2, 2, len(size.frictions), len(size.momenta), size.tuning_trials
         final = result["squared_error"][:, -1].reshape(shape)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -185,85 +179,6 @@ def toy_mpgd_tuning(size: ToySize, progress: Progress) -> dict[str, Labelled]:
     }
     dims = ("convention", "step_size", "friction", "momentum")
     return stack(found, {"iterations": dims, "squared_error": dims}, coords)
-
-
-def _problem(dimension: int, trials: int) -> dict[str, np.ndarray]:
-    """Observations for both conventions, and starts: the recorded ones, or drawn like them."""
-    recorded = recorded_starts()
-    keys = jax.random.split(jax.random.fold_in(jax.random.key(2026), dimension), 4)
-    ys = [
-        np.asarray(ToyHierarchical(*variances).simulate(key, 10.0, dimension))
-        for key, variances in zip(keys, CONVENTIONS.values(), strict=False)
-    ]
-    if dimension == recorded["toy_y"].size and trials <= len(recorded["toy_theta"]):
-        ys[0] = recorded["toy_y"].astype(ys[0].dtype)
-        thetas, clouds = recorded["toy_theta"][:trials], recorded["toy_particles"][:trials]
-    else:
-        thetas = np.asarray(jax.random.uniform(keys[2], (trials,), minval=-3.0, maxval=3.0))
-        clouds = np.asarray(jax.random.normal(keys[3], (trials, 20, dimension)))
-    dtype = ys[1].dtype
-    return {"y": np.stack(ys), "theta": thetas.astype(dtype), "particles": clouds.astype(dtype)}
-
-
-def _runs(
-    method: Method,
-    settings: Mapping[str, Any],
-    problem: Mapping[str, np.ndarray],
-    num_steps: int,
-    progress: Progress,
-) -> dict[str, np.ndarray]:
-    """All settings at once; what is kept of each run is small."""
-    kept_steps = thinned(num_steps) - 1
-    variances = np.array(list(CONVENTIONS.values()), problem["y"].dtype)
-
-    def run(
-        setting: Mapping[str, Any], problem: Mapping[str, Any], variances: jax.Array
-    ) -> dict[str, jax.Array]:
-        prior_variance, noise_variance = variances[setting["convention"]]
-        model = ToyHierarchical(prior_variance, noise_variance)
-        y, trial = problem["y"][setting["convention"]], setting["trial"]
-        theta = problem["theta"][trial]
-        end = trajectory(
-            jax.random.fold_in(jax.random.key(7), trial),
-            method.build(model.log_joint, setting),
-            theta,
-            problem["particles"][trial],
-            y,
-            num_steps,
-        )
-        exact = model.maximum_likelihood(y)
-        # The released code counts its starting point as iterate 0.
-        counted = end.history
-        if method.column == PUBLISHED:
-            counted = jnp.concatenate([theta[None], end.history[:-1]])
-        kept = end.history[kept_steps]
-        variance = jnp.mean(jnp.var(end.particles, axis=0))
-        return {
-            "theta": kept,
-            "squared_error": (kept - exact) ** 2,
-            "iterations": iterations(counted, exact),
-            "variance_ratio": variance / model.posterior_variance,
-        }
-
-    typed = {
-        name: np.asarray(value, problem["y"].dtype if value.dtype.kind == "f" else np.int32)
-        for name, value in settings.items()
-    }
-    return sweep(run, typed, dict(problem), variances, progress=progress)
-
-
-def _summary(quantities: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Over the trials, which are axis 1."""
-    theta = quantities["theta"]
-    with np.errstate(over="ignore", invalid="ignore"):  # some settings diverge, which is a result
-        return {
-            "iterations": quantities["iterations"],
-            "variance_ratio": quantities["variance_ratio"],
-            "theta_mean": theta.mean(axis=1),
-            "theta_low": theta.min(axis=1),
-            "theta_high": theta.max(axis=1),
-            "squared_error": quantities["squared_error"].mean(axis=1),
-        }
 
 
 def _exact(problem: Mapping[str, np.ndarray]) -> dict[str, Labelled]:

@@ -88,8 +88,8 @@ def draw_test_error(results: Results, prior_variance: float) -> Figure:
                 100 * found.at(method=label, prior_variance=prior_variance),
                 momenta,
                 steps,
-                low=0,
-                high=50,
+                low=0.0,
+                high=50.0,
                 form=".1f",
                 title=f"{column}, {kernel} kernel",
                 xlabel="step",
@@ -135,7 +135,7 @@ def draw_learning_rates(results: Results, prior_variance: float) -> Figure:
 def draw_mpgd(results: Results) -> Figure:
     """Iterations of MPGD over friction and momentum, both priors."""
     found = results["logistic_mpgd_tuning"]["iterations"]
-    never = 1000
+    never = 1000.0
     figure, axes = panels(2, 2, height=2.9)
     for i, variance in enumerate(found.coords["prior_variance"]):
         for j, column in enumerate((PUBLISHED, WRITTEN)):
@@ -144,7 +144,7 @@ def draw_mpgd(results: Results) -> Figure:
                 found.at(method=f"{column} / MPGD", prior_variance=variance).T,
                 found.coords["momentum"],
                 found.coords["friction"],
-                low=0,
+                low=0.0,
                 high=never,
                 never=never,
                 form=".0f",

@@ -19,7 +19,7 @@ from marginax.paper.figures.style import (
 __all__ = ["TOY_DRAWINGS"]
 
 MARGINAX = "marginax / default"
-NEVER = 1000
+NEVER = 1000.0
 
 
 def draw_methods(results: Results, convention: str, kernel: str, detail: str = "") -> Figure:
@@ -48,7 +48,7 @@ def draw_methods(results: Results, convention: str, kernel: str, detail: str = "
         error.set(ylim=(1e-9, 1e3), xlabel="step", ylabel="mean squared error")
         error.set_title(f"(b) {column}: squared error")
         counts = [found["iterations"].at(method=m, convention=convention) for m in labels]
-        boxes(count, counts, labels, never=steps[-1])
+        boxes(count, counts, labels, never=int(steps[-1]))
         count.set(xlabel="steps until |θ − ȳ| < 0.05", title=f"(c) {column}: iterations")
     return figure
 
@@ -100,7 +100,7 @@ def draw_ablation(results: Results, convention: str) -> Figure:
                 error = found["squared_error"].at(method=label, **at)
                 axes[1 + i, j].loglog(steps, error, label=short_name(label), **style)
             counts = [found["iterations"].at(method=label, **at) for label in labels]
-            boxes(axes[3 + i, j], counts, labels, never=steps[-1])
+            boxes(axes[3 + i, j], counts, labels, never=int(steps[-1]))
             axes[1 + i, j].set(ylim=(1e-9, 1e3), title=f"D = {dimension}, {column}: squared error")
             axes[3 + i, j].set_title(f"D = {dimension}, {column}: iterations")
         axes[0, j].set(ylim=(-5, 20), title=f"D = {dimension}, {WRITTEN}: θ")
@@ -125,7 +125,7 @@ def draw_mpgd(results: Results, convention: str) -> Figure:
             values.T,
             momenta,
             frictions,
-            low=0,
+            low=0.0,
             high=NEVER,
             never=NEVER,
             form=".0f",
