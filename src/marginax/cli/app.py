@@ -88,6 +88,7 @@ def reproduce(
     with said_plainly(debug):
         if quick and full:
             raise ValueError("--quick and --full exclude each other. Choose one, or neither.")
+        size = None
         if render is None:
             size = "quick" if quick else "full" if full else "standard"
             out = paper.reproduce(experiment, size=size, out=out, device=device)
@@ -95,4 +96,4 @@ def reproduce(
                 typer.echo(f"Results: {out / 'results'} (draw them with --render {out})")
                 return
         typer.echo("Drawing ...")
-        typer.echo(f"Report: {paper.render(render or out)}")
+        typer.echo(f"Report: {paper.render(render or out, size)}")

@@ -133,10 +133,13 @@ def _paths(
 
     def run(setting: Mapping[str, Any], cloud: jax.Array, data: Any) -> dict[str, jax.Array]:
         end = logistic_trajectory(method, setting, cloud, data, num_steps)
+        counted = end.history
+        if method.column == PUBLISHED:  # its starting point, theta = 0, is iterate 0
+            counted = jnp.concatenate([jnp.zeros_like(counted[:1]), counted[:-1]])
         return {
             "theta": end.history[kept],
             "last": end.history[-1],
-            "iterations": iterations(end.history, setting["exact"]),
+            "iterations": iterations(counted, setting["exact"]),
             "half_mean": jnp.mean(end.history[num_steps // 2 :]),
             "particles": end.particles,
         }

@@ -62,7 +62,7 @@ def network_curves(size: NetworkSize, progress: Progress) -> dict[str, Labelled]
     ]
     families += [_Family(columns.stein_method(PUBLISHED, k, 0.1), MOMENTA) for k in KERNELS]
     families.append(_Family(columns.marginax_network()))
-    kept = thinned(size.num_steps, 120)
+    kept = _kept(size.num_steps)
     found: dict[str, dict[str, np.ndarray]] = {}
     for family in families:
         axes = {"start": STARTS, "trial": range(size.trials)}
@@ -79,7 +79,7 @@ def network_clouds(size: NetworkSize, progress: Progress) -> dict[str, Labelled]
         for column in (WRITTEN, PUBLISHED)
     ]
     families.append(_Family(columns.marginax_network()))
-    kept = thinned(size.num_steps, 120)
+    kept = _kept(size.num_steps)
     found: dict[str, list[dict[str, np.ndarray]]] = {}
     for family in families:
         for num_particles in size.clouds:
@@ -166,6 +166,11 @@ def network_measures(test: ClassificationData, published: bool) -> Callable[[Any
         )
 
     return record
+
+
+def _kept(num_steps: int) -> np.ndarray:
+    """Steps to draw, the round ones among them."""
+    return np.union1d(thinned(num_steps, 120), np.arange(100, num_steps + 1, 100))
 
 
 def _at_labels(logs: jax.Array, labels: jax.Array) -> jax.Array:

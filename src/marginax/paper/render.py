@@ -7,25 +7,29 @@ from typing import Any
 
 from marginax.paper import report, store
 from marginax.paper.experiments import EXPERIMENTS
+from marginax.paper.sizes import SIZES
 
 __all__ = ["render"]
 
 
-def render(out: str | Path) -> Path:
+def render(out: str | Path, size: str | None = None) -> Path:
     """Writes `figures/`, `csv/` and `report.html` into the folder of the results.
 
     Args:
         out: the folder `reproduce` wrote to, here or on another machine.
+        size: quick, standard or full; the largest that is there if None.
 
     Returns:
         The report.
     """
     out = Path(out)
-    read = {experiment.name: store.read(out, experiment.name) for experiment in EXPERIMENTS}
+    there = store.sizes_in(out)
+    size = size or next((name for name in reversed(SIZES) if name in there), "full")
+    read = {named.name: store.read(out, size, named.name) for named in EXPERIMENTS}
     finished = {name: found for name, found in read.items() if found is not None}
     if not finished:
         raise ValueError(
-            f"There are no finished experiments in {out / 'results'}. Compute some first with "
+            f"There are no finished experiments in {out / 'results' / size}. Compute some first with "
             "`marginax reproduce`, or give the folder that holds them."
         )
     try:

@@ -35,9 +35,10 @@ def html(finished: Mapping[str, Finished], figures: Sequence[Shown]) -> str:
     parts = {
         "executed": _executed(finished),
         "claims": _claims(finished),
-        "figures": "\n".join(_figure(i, shown) for i, shown in enumerate(figures, start=1)),
+        "figures": "\n".join(_figure(shown) for shown in figures),
         "times": _times(finished),
         "missing": _missing(figures),
+        "words": _words(finished),
     }
     for name, text in parts.items():
         template = template.replace(f"<!-- {name} -->", text)
@@ -45,7 +46,7 @@ def html(finished: Mapping[str, Finished], figures: Sequence[Shown]) -> str:
 
 
 def _claims(finished: Mapping[str, Finished]) -> str:
-    rows = claims({name: found.arrays for name, found in finished.items()})
+    rows = claims(finished)
     return _table(
         ("Claim", "Paper", "As published", "As written", "marginax", "Verdict"),
         rows,
@@ -53,8 +54,9 @@ def _claims(finished: Mapping[str, Finished]) -> str:
     )
 
 
-def _figure(number: int, shown: Shown) -> str:
+def _figure(shown: Shown) -> str:
     title = escape(shown.title)
+    number = int(shown.name.split("_")[1])  # the same in a report of one part
     return (
         f'<figure id="{shown.name}"><h3>Figure {number}. {title}</h3>'
         f'<img alt="{title}" src="data:image/png;base64,{shown.picture}">'
@@ -90,6 +92,15 @@ def _executed(finished: Mapping[str, Finished]) -> str:
         for values in seen
     ]
     return "<br>".join(escape(line) for line in lines)
+
+
+def _words(finished: Mapping[str, Finished]) -> str:
+    if all(found.about["size"] == "full" for found in finished.values()):
+        return ""
+    return (
+        "<p><b>This is not the full set.</b> The words under the figures describe the full one, "
+        "with the paper's numbers of trials and steps.</p>"
+    )
 
 
 def _missing(figures: Sequence[Shown]) -> str:

@@ -34,8 +34,8 @@ def reproduce(
     Args:
         which: toy, logistic, network or all.
         size: quick, standard or full.
-        out: folder of the results; one file per experiment appears in `out/results` when it is
-            done. A file with other settings is replaced.
+        out: folder of the results; one file per experiment appears in `out/results/SIZE` when it
+            is done. A file with other settings, or of another version, is replaced.
         device: "cpu" or "gpu"; JAX's choice if None.
         progress: show progress bars; by default only on a terminal.
 
@@ -59,8 +59,11 @@ def reproduce(
 def _run(
     experiment: Experiment, size: Size, out: Path, title: str, where: Any, progress: bool | None
 ) -> None:
-    settings = experiment.settings(size)
-    finished = store.read(out, experiment.name)
+    settings = experiment.settings(size) | {
+        "marginax": __version__,
+        "dtype": str(jnp.zeros(()).dtype),
+    }
+    finished = store.read(out, size.name, experiment.name)
     if finished is not None and store.same_settings(finished, settings):
         tqdm.write(f"{title}: already there, {finished.about['seconds']:.0f} s saved")
         return
@@ -78,11 +81,11 @@ def _run(
         "num_runs": num_runs,
         "date": date.today().isoformat(),
         "device": f"{where.platform}: {where.device_kind}",
-        "dtype": str(jnp.zeros(()).dtype),
+        "dtype": settings["dtype"],
         "python": platform.python_version(),
         "marginax": __version__,
     } | {name: version(name) for name in ("jax", "optax", "numpy")}
-    store.write(out, experiment.name, store.Finished(arrays, about))
+    store.write(out, size.name, experiment.name, store.Finished(arrays, about))
     tqdm.write(f"{title}: {num_runs} runs in {seconds:.1f} s")
 
 

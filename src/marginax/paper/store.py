@@ -3,6 +3,7 @@
 import json
 import os
 import tempfile
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,7 +12,7 @@ import numpy as np
 
 from marginax.paper.labelled import Labelled
 
-__all__ = ["Finished", "prepare", "read", "same_settings", "write", "write_whole"]
+__all__ = ["Finished", "prepare", "read", "same_settings", "sizes_in", "write", "write_whole"]
 
 
 class Finished(NamedTuple):
@@ -39,7 +40,7 @@ def prepare(out: Path) -> None:
         raise _cannot_write(out, error) from error
 
 
-def write(out: Path, name: str, finished: Finished) -> None:
+def write(out: Path, size: str, name: str, finished: Finished) -> None:
     """Puts the experiment's file in place in one move."""
     words = {
         "about": finished.about,
@@ -47,25 +48,32 @@ def write(out: Path, name: str, finished: Finished) -> None:
     }
     arrays: dict[str, Any] = {k: _compact(array.values) for k, array in finished.arrays.items()}
     arrays["__about__"] = np.array(json.dumps(words))
-    write_whole(out / "results" / f"{name}.npz", lambda file: np.savez_compressed(file, **arrays))
+    write_whole(_path(out, size, name), lambda file: np.savez_compressed(file, **arrays))
 
 
-def read(out: Path, name: str) -> Finished | None:
-    """The experiment, or None if it is not there or not readable."""
+def read(out: Path, size: str, name: str) -> Finished | None:
+    """The experiment, or None if it is not there; a file that cannot be read is passed over."""
+    path = _path(out, size, name)
+    if not path.exists():
+        return None
     try:
-        with np.load(out / "results" / f"{name}.npz", allow_pickle=False) as archive:
+        with np.load(path, allow_pickle=False) as archive:
             words = json.loads(archive["__about__"].item())
             arrays = {key: archive[key] for key in archive.files if key != "__about__"}
-    except (OSError, ValueError, KeyError):
-        return None
-    return Finished(
-        {
+        named = {
             key: Labelled(values, tuple(dims), {dim: tuple(at) for dim, at in coords.items()})
             for key, values in arrays.items()
             for dims, coords in [words["axes"][key]]
-        },
-        words["about"],
-    )
+        }
+        return Finished(named, words["about"])
+    except Exception as error:  # a damaged archive can fail in a dozen ways, all of them this one
+        warnings.warn(f"{path} cannot be read and is ignored: {error!r}", stacklevel=2)
+        return None
+
+
+def sizes_in(out: Path) -> tuple[str, ...]:
+    """The sizes of which there are results."""
+    return tuple(path.name for path in (out / "results").glob("*") if path.is_dir())
 
 
 def write_whole(path: Path, write_to: Callable[[Any], Any]) -> None:
@@ -95,6 +103,10 @@ def same_settings(finished: Finished, settings: Mapping[str, Any]) -> bool:
     return finished.about.get("settings") == json.loads(json.dumps(settings))
 
 
+def _path(out: Path, size: str, name: str) -> Path:
+    return out / "results" / size / f"{name}.npz"
+
+
 def _compact(values: np.ndarray) -> np.ndarray:
     with np.errstate(over="ignore"):  # what ran away may go to infinity
         return values.astype(np.float32) if values.dtype == np.float64 else values
@@ -104,6 +116,6 @@ def _cannot_write(folder: Path, error: OSError) -> OSError:
     reason = error.strerror or str(error)
     return OSError(
         error.errno,
-        f"Cannot write to {folder}: {reason}. Choose another folder with --out, or free some "
+        f"Cannot write to {folder}: {reason}. Choose a folder you can write to, or free some "
         "space; finished experiments are kept and are not run again.",
     )
