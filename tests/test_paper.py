@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import marginax as mx
-from marginax.paper import claims, sizes, toy
+from marginax.paper import claims, sizes, store, toy
 from marginax.paper import sweep as sweeping
 from marginax.paper.exact_logistic import exact_logistic
 from marginax.paper.labelled import Labelled, stack
@@ -109,7 +109,7 @@ def test_first_page_has_the_numbers_of_the_papers_figure(monkeypatch):
     """451.0 and 232.2 as published, 882.5 and 78.2 as written, 12 by default; and the verdicts."""
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         arrays = toy.toy_methods(sizes.ToySize(), lambda runs: None)
-    plain, fast, gain, variance, _ = claims.claims({"toy_methods": arrays})
+    plain, fast, gain, variance, _ = claims.claims({"toy_methods": store.Finished(arrays, {})})
     assert plain[1:5] == ("450.9 ± 115.1", "451.0 ± 115.5", "882.5 ± 32.3", "12.0 ± 0.0")
     assert fast[1:4] == ("232 ± 60.7", "232.2 ± 60.7", "78.2 ± 3.4")
     assert gain[2:4] == ("1.94", "11.3")

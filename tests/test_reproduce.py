@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import marginax as mx
 from marginax import cli, paper
 from marginax.cli.app import app
-from marginax.paper import experiments, reproduce, sizes, store
+from marginax.paper import experiments, report, sizes, store
 from marginax.paper.labelled import Labelled
 
 ARRAY = Labelled(np.array([1.0, 2.0], np.float32), ("step",), {"step": (1, 2)})
@@ -45,16 +46,40 @@ def test_a_finished_experiment_is_not_run_again(counted, tmp_path):
     for size, runs in (("quick", 1), ("quick", 1), ("full", 2), ("full", 2)):
         paper.reproduce("toy", size=size, out=tmp_path)
         assert len(counted) == runs
-    found = store.read(tmp_path, "toy_methods")
+    found = store.read(tmp_path, "full", "toy_methods")
     np.testing.assert_array_equal(found.arrays["numbers"].values, ARRAY.values)
     assert found.arrays["numbers"].coords == ARRAY.coords
-    assert found.about["settings"] == json.loads(json.dumps(vars(sizes.FULL.toy)))
+    settings = found.about["settings"]
+    assert settings.items() >= json.loads(json.dumps(vars(sizes.FULL.toy))).items()
+    assert settings["marginax"] == mx.__version__
+    assert store.read(tmp_path, "quick", "toy_methods") is not None  # a folder per size
 
 
-def test_a_damaged_file_is_made_anew(counted, tmp_path):
+def test_numbers_of_another_version_are_made_anew(counted, tmp_path, monkeypatch):
     paper.reproduce("toy", size="quick", out=tmp_path)
-    (tmp_path / "results" / "toy_methods.npz").write_bytes(b"not an archive")
+    monkeypatch.setattr(sys.modules["marginax.paper.reproduce"], "__version__", "0.0.1")
     paper.reproduce("toy", size="quick", out=tmp_path)
+    assert len(counted) == 2
+
+
+def damage(data):
+    middle = len(data) // 2
+    return {
+        "other": b"not an archive",
+        "empty": b"",
+        "truncated": data[:middle],
+        "flipped": data[:middle] + bytes([data[middle] ^ 255]) + data[middle + 1 :],
+    }
+
+
+@pytest.mark.parametrize("how", ["other", "empty", "truncated", "flipped"])
+def test_a_damaged_file_is_made_anew(counted, tmp_path, how):
+    """As an interrupted copy from another machine leaves it."""
+    paper.reproduce("toy", size="quick", out=tmp_path)
+    path = tmp_path / "results" / "quick" / "toy_methods.npz"
+    path.write_bytes(damage(path.read_bytes())[how])
+    with pytest.warns(UserWarning, match="cannot be read and is ignored"):
+        paper.reproduce("toy", size="quick", out=tmp_path)
     assert len(counted) == 2
 
 
@@ -69,9 +94,9 @@ def test_nothing_half_written(monkeypatch, counted, tmp_path, interruption):
     monkeypatch.setattr(np, "savez_compressed", breaks)
     with pytest.raises(type(interruption)) as caught:
         paper.reproduce("toy", size="quick", out=tmp_path)
-    assert os.listdir(tmp_path / "results") == []
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
     if isinstance(interruption, OSError):
-        assert "Choose another folder with --out" in caught.value.strerror
+        assert "Choose a folder you can write to" in caught.value.strerror
 
 
 def test_an_unwritable_folder_is_refused_before_any_run(counted, tmp_path):
@@ -91,7 +116,7 @@ def shell(*words):
         (["bar"], 2, "There is no experiment 'bar'"),
         (["--quick", "--full"], 2, "exclude each other"),
         (["--device", "abacus"], 2, "There is no device 'abacus'"),
-        (["--render", "/nowhere"], 2, "no finished experiments in /nowhere/results"),
+        (["--render", "/nowhere"], 2, "no finished experiments in /nowhere/results/full"),
         (["--out", os.devnull], 1, "Cannot write to"),
     ],
 )
@@ -125,7 +150,7 @@ def test_without_matplotlib_results_are_kept(monkeypatch, counted, tmp_path):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ImportError, match="Drawing needs matplotlib"):
         paper.render(tmp_path)
-    assert store.read(tmp_path, "toy_methods") is not None
+    assert store.read(tmp_path, "quick", "toy_methods") is not None
 
 
 @pytest.mark.slow
@@ -146,8 +171,10 @@ def test_everything_at_a_tiny_size(monkeypatch, tmp_path):
         about = {"seconds": 1.0, "num_runs": done.runs, "size": "tiny"} | dict.fromkeys(
             ("date", "device", "dtype", "marginax", "jax", "optax", "numpy", "python"), "x"
         )
-        store.write(tmp_path, experiment.name, store.Finished(arrays, about))
-    page = paper.render(tmp_path).read_text()
+        about["settings"] = experiment.settings(TINY)
+        store.write(tmp_path, "tiny", experiment.name, store.Finished(arrays, about))
+    page = paper.render(tmp_path, "tiny").read_text()
+    assert "This is not the full set" in page
     assert page.count("<figure") == 22
     assert page.count("data:image/png;base64,") == 22
     assert "<!--" not in page
@@ -163,5 +190,10 @@ def test_captions_and_figures_belong_together():
     assert [drawing.name for drawing in figures.DRAWINGS] == list(figures.captions())
 
 
-def test_module_and_function_share_a_name():
-    assert callable(reproduce)
+def test_a_report_of_one_part_keeps_the_figures_numbers():
+    shown = report.Shown("figure_17_network", "", "title", "words")
+    about = dict.fromkeys(("date", "device", "dtype", "marginax", "jax", "optax", "numpy"), "x")
+    about |= {"python": "x", "size": "full", "num_runs": 1, "seconds": 1.0}
+    page = report.html({"network_clouds": store.Finished({}, about)}, [shown])
+    assert "Figure 17. title" in page
+    assert "not the full set" not in page

@@ -29,7 +29,7 @@ def render(out: str | Path, size: str | None = None) -> Path:
     finished = {name: found for name, found in read.items() if found is not None}
     if not finished:
         raise ValueError(
-            f"There are no finished experiments in {out / 'results' / size}. Compute some first with "
+            f"There are no finished experiments in {out / 'results' / size}. Compute some with "
             "`marginax reproduce`, or give the folder that holds them."
         )
     try:

@@ -57,7 +57,7 @@ def read(out: Path, size: str, name: str) -> Finished | None:
     if not path.exists():
         return None
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             words = json.loads(archive["__about__"].item())
             arrays = {key: archive[key] for key in archive.files if key != "__about__"}
         named = {

@@ -1,0 +1,1 @@
+"""What a statistician needs at the estimate: exact likelihoods, information, posterior draws."""

@@ -1,0 +1,310 @@
+"""What is to be fitted: a log joint, where theta and the latent live, and the data.
+
+    Problem(log_joint, theta=..., latent=..., data=...)               log p_theta(x, y), whole
+    Problem.grouped(log_joint_of_a_group, data, theta=..., latent=...)  sum_g log p_theta(x_g, y_g)
+
+The second says that groups are independent given theta, as in mixed models, item response, factor
+models and pharmacokinetics; kernels, curvature, quadrature and evidence then go group by group.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jax.tree_util import keystr, tree_flatten_with_path
+from jaxtyping import Array, PyTree
+
+from marginax.base import Data, Latent, LogJoint, Theta
+from marginax.bijections import Bijection, identity
+from marginax.checks import check_log_joint, check_start
+
+__all__ = ["Problem", "pad_groups"]
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """A latent-variable model with its data.
+
+    Args:
+        log_joint: `log_joint(theta, latent, data)`, the log density of ONE latent and the data,
+            with theta and the latent on their natural scales.
+        theta: where theta starts, on the natural scale: any pytree of numbers and arrays.
+        latent: where one latent starts, natural scale; its shape matters more than its values.
+        data: handed to `log_joint` as its third argument.
+        constrain_theta: where theta is not free: a dict or tree like theta whose entries are
+            `bijections` (positive, interval(0, 1), correlation_cholesky(3)); what is left out is
+            free.
+        constrain_latent: likewise for the latent; the change of volume is added to the density.
+        names: names for the entries of theta, `{"b": ["intercept", "slope"]}`; by default made
+            from the tree.
+        num_groups: set by `Problem.grouped`.
+        group_log_joint: set by `Problem.grouped`.
+    """
+
+    log_joint: LogJoint
+    theta: Theta
+    latent: Latent
+    data: Data = None
+    constrain_theta: PyTree = None
+    constrain_latent: PyTree = None
+    names: Mapping[str, Any] = field(default_factory=dict)
+    num_groups: int | None = None
+    group_log_joint: LogJoint | None = None
+
+    @classmethod
+    def grouped(
+        cls,
+        log_joint: LogJoint,
+        data: Data,
+        *,
+        theta: Theta,
+        latent: Latent,
+        constrain_theta: PyTree = None,
+        constrain_latent: PyTree = None,
+        names: Mapping[str, Any] | None = None,
+    ) -> "Problem":
+        """A model whose groups are independent given theta.
+
+        Args:
+            log_joint: `log_joint(theta, x_g, y_g)` of ONE group.
+            data: every leaf has a leading axis over the groups; `pad_groups` makes such data of
+                groups of different sizes, with a mask.
+            theta: as above, shared by the groups.
+            latent: where the latent of one group starts.
+            constrain_theta: as above.
+            constrain_latent: as above, for one group.
+            names: as above.
+        """
+        sizes = {np.shape(leaf)[:1] for leaf in jax.tree.leaves(data)}
+        if len(sizes) != 1 or () in sizes or (0,) in sizes:
+            raise ValueError(
+                "The leaves of data must share a leading axis over at least one group, but their "
+                f"leading axes are {sorted(sizes)}. Use `pad_groups` for groups of different sizes."
+            )
+        ((num_groups,),) = sizes
+
+        def whole(theta: Theta, latent: Latent, data: Data) -> Array:
+            return jnp.sum(jax.vmap(log_joint, (None, 0, 0))(theta, latent, data))
+
+        return cls(
+            log_joint=whole,
+            theta=theta,
+            latent=latent,
+            data=data,
+            constrain_theta=constrain_theta,
+            constrain_latent=constrain_latent,
+            names=names or {},
+            num_groups=num_groups,
+            group_log_joint=log_joint,
+        )
+
+    def __post_init__(self) -> None:
+        set_field = object.__setattr__  # the one moment at which a frozen problem may change
+        set_field(self, "theta", _as_arrays(self.theta, "theta"))
+        set_field(self, "latent", _as_arrays(self.latent, "latent"))
+        set_field(self, "data", jax.tree.map(jnp.asarray, self.data))
+        set_field(self, "constrain_theta", _maps(self.constrain_theta, self.theta, "theta"))
+        set_field(self, "constrain_latent", _maps(self.constrain_latent, self.latent, "latent"))
+        _check_inside(self.theta, self.constrain_theta, "theta")
+        _check_inside(self.latent, self.constrain_latent, "latent")
+        latent = jax.tree.map(lambda leaf: leaf[None], self.start_latent())
+        start = check_start(self.start_theta(), latent)
+        check_log_joint(self.free_log_joint, *start, self.data)
+
+    # On the reals, where algorithms live.
+
+    def start_theta(self) -> Theta:
+        """The start of theta on the reals."""
+        return jax.tree.map(
+            lambda to, leaf: to.inverse(leaf), self.constrain_theta, self.theta, is_leaf=_is_map
+        )
+
+    def start_latent(self) -> Latent:
+        """The start of one whole latent on the reals (all groups)."""
+        one = jax.tree.map(
+            lambda to, leaf: to.inverse(leaf), self.constrain_latent, self.latent, is_leaf=_is_map
+        )
+        if self.num_groups is None:
+            return one
+        return jax.tree.map(
+            lambda leaf: jnp.broadcast_to(leaf, (self.num_groups, *leaf.shape)), one
+        )
+
+    def natural_theta(self, theta: Theta) -> Theta:
+        """theta from the reals to its natural scale."""
+        return _forward(self.constrain_theta, theta)
+
+    def natural_latent(self, latent: Latent) -> Latent:
+        """One whole latent from the reals to its natural scale."""
+        if self.num_groups is None:
+            return _forward(self.constrain_latent, latent)
+        return jax.vmap(lambda one: _forward(self.constrain_latent, one))(latent)
+
+    def free_log_joint(self, theta: Theta, latent: Latent, data: Data) -> Array:
+        """The log joint of free theta and latent; the latent's change of volume is in it."""
+        if self.num_groups is not None:
+            each = jax.vmap(self.free_group_log_joint, (None, 0, 0))(theta, latent, data)
+            return jnp.sum(each)
+        return self.log_joint(
+            self.natural_theta(theta), _forward(self.constrain_latent, latent), data
+        ) + _log_volume(self.constrain_latent, latent)
+
+    def free_group_log_joint(self, theta: Theta, latent: Latent, data: Data) -> Array:
+        """The same for one group."""
+        if self.group_log_joint is None:
+            raise ValueError("This problem has no groups: it was not made by `Problem.grouped`.")
+        return self.group_log_joint(
+            self.natural_theta(theta), _forward(self.constrain_latent, latent), data
+        ) + _log_volume(self.constrain_latent, latent)
+
+    # What tables say.
+
+    @property
+    def num_parameters(self) -> int:
+        """How many free numbers theta has."""
+        return ravel_pytree(self.start_theta())[0].size
+
+    @property
+    def latent_size(self) -> int:
+        """Numbers in the latent of one group, or in the whole latent without groups."""
+        one = jax.tree.map(
+            lambda to, leaf: to.inverse(leaf), self.constrain_latent, self.latent, is_leaf=_is_map
+        )
+        return ravel_pytree(one)[0].size
+
+    def natural_names(self) -> tuple[str, ...]:
+        """A name for every number of theta on its natural scale, in the order of ravelling."""
+        found: list[str] = []
+        for path, leaf in tree_flatten_with_path(self.theta)[0]:
+            base = (
+                ".".join(
+                    str(getattr(key, "key", getattr(key, "name", getattr(key, "idx", key))))
+                    for key in path
+                )
+                or "theta"
+            )
+            given = self.names.get(base)
+            if given is None:
+                given = (
+                    [base]
+                    if leaf.ndim == 0
+                    else [
+                        f"{base}[{','.join(map(str, index))}]" for index in np.ndindex(leaf.shape)
+                    ]
+                )
+            given = [given] if isinstance(given, str) else [str(x) for x in np.ravel(given)]
+            if len(given) != leaf.size:
+                raise ValueError(
+                    f"names[{base!r}] has {len(given)} names, but theta has {leaf.size} numbers "
+                    "there."
+                )
+            found += given
+        return tuple(found)
+
+
+def pad_groups(groups: Any, **columns: Any) -> dict[str, np.ndarray]:
+    """Long tables, one row per observation, as arrays [groups, largest group], with a mask.
+
+    Args:
+        groups: the group of every row; groups are ordered as `numpy.unique` orders them.
+        columns: values per row.
+
+    Returns:
+        The columns, padded with their own first value in each group, and "mask", 1.0 for what is
+        observed and 0.0 for padding: multiply log likelihood terms by it.
+
+    Example:
+        >>> padded = pad_groups(["a", "b", "a"], y=[1.0, 2.0, 3.0])
+        >>> padded["y"].tolist(), padded["mask"].tolist()
+        ([[1.0, 3.0], [2.0, 2.0]], [[1.0, 1.0], [1.0, 0.0]])
+    """
+    labels, index = np.unique(np.asarray(groups), return_inverse=True)
+    counts = np.bincount(index, minlength=len(labels))
+    order = np.argsort(index, kind="stable")
+    first = np.concatenate([[0], np.cumsum(counts)[:-1]])
+    place = np.arange(len(index)) - np.repeat(first, counts)
+    mask = np.zeros((len(labels), counts.max()))
+    mask[index[order], place] = 1.0
+    padded = {"mask": mask}
+    for name, column in columns.items():
+        values = np.asarray(column)
+        if len(values) != len(index):
+            raise ValueError(
+                f"Column {name!r} has {len(values)} rows, but there are {len(index)} group labels."
+            )
+        table = np.repeat(values[order][first][:, None], counts.max(), axis=1)
+        table[index[order], place] = values[order]
+        padded[name] = table
+    return padded
+
+
+def _as_arrays(tree: PyTree, name: str) -> PyTree:
+    for path, leaf in tree_flatten_with_path(tree)[0]:
+        kind = jnp.asarray(leaf).dtype.kind
+        if kind not in "fiu" or (kind in "iub" and not isinstance(leaf, int)):
+            raise TypeError(
+                f"{name}{keystr(path)} has dtype {jnp.asarray(leaf).dtype}, but {name} must be "
+                "real numbers. A discrete latent has no gradient: sum it out of log_joint."
+            )
+    return jax.tree.map(
+        lambda leaf: jnp.asarray(
+            leaf, jnp.result_type(leaf, float) if jnp.asarray(leaf).dtype.kind != "f" else None
+        ),
+        tree,
+    )
+
+
+def _is_map(value: Any) -> bool:
+    return isinstance(value, Bijection)
+
+
+def _maps(given: PyTree, like: PyTree, name: str) -> PyTree:
+    """A bijection for every leaf of `like`: given ones, and the identity for the rest."""
+    if isinstance(given, Bijection):
+        return jax.tree.map(lambda _: given, like)
+    if given is None:
+        return jax.tree.map(lambda _: identity, like)
+    if isinstance(given, Mapping) and isinstance(like, Mapping):
+        unknown = set(given) - set(like)
+        if unknown:
+            raise ValueError(
+                f"constrain_{name} names {sorted(unknown)}, which {name} does not have; it has "
+                f"{sorted(like)}."
+            )
+        return {key: _maps(given.get(key), value, name) for key, value in like.items()}
+    try:
+        return jax.tree.map(
+            lambda to, part: jax.tree.map(lambda _: identity if to is None else to, part),
+            given,
+            like,
+            is_leaf=lambda value: value is None or _is_map(value),
+        )
+    except ValueError as error:
+        raise ValueError(
+            f"constrain_{name} does not fit {name}: give a tree of the same structure, with "
+            "bijections or None at its leaves."
+        ) from error
+
+
+def _forward(maps: PyTree, tree: PyTree) -> PyTree:
+    return jax.tree.map(lambda to, leaf: to.forward(leaf), maps, tree, is_leaf=_is_map)
+
+
+def _log_volume(maps: PyTree, tree: PyTree) -> Array:
+    parts = jax.tree.map(lambda to, leaf: to.log_volume(leaf), maps, tree, is_leaf=_is_map)
+    return sum(jax.tree.leaves(parts), start=jnp.zeros(()))
+
+
+def _check_inside(tree: PyTree, maps: PyTree, name: str) -> None:
+    def check(to: Bijection, leaf: Array) -> None:
+        if not bool(to.inside(leaf)):
+            raise ValueError(
+                f"The start of {name} has {leaf}, which is not inside {to.name}. Start within the "
+                "allowed set, not on its edge."
+            )
+
+    jax.tree.map(check, maps, tree, is_leaf=_is_map)
