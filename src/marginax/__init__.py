@@ -1,6 +1,6 @@
 """Maximum marginal likelihood for latent-variable models with interacting particles, in JAX."""
 
-from marginax import diagnostics, kernels, metrics, models, momentum, stopping
+from marginax import bijections, diagnostics, kernels, metrics, models, momentum, stopping
 from marginax._version import __version__
 from marginax.algorithms import (
     asvgd_em,
@@ -18,7 +18,11 @@ from marginax.ascent import exact_m_step
 from marginax.base import Algorithm
 from marginax.checkpoint import Checkpoint
 from marginax.em_gradient import em_gradient
+from marginax.estimate import Fit
+from marginax.fit import fit
+from marginax.groups import pad_groups
 from marginax.minibatch import minibatched
+from marginax.problem import Problem
 from marginax.result import Run, RunError
 from marginax.run import run
 from marginax.trajectory import Trajectory, trajectory
@@ -26,15 +30,19 @@ from marginax.trajectory import Trajectory, trajectory
 __all__ = [
     "Algorithm",
     "Checkpoint",
+    "Fit",
+    "Problem",
     "Run",
     "RunError",
     "Trajectory",
     "__version__",
     "asvgd_em",
+    "bijections",
     "coin_em",
     "diagnostics",
     "em_gradient",
     "exact_m_step",
+    "fit",
     "ipla",
     "kernels",
     "kipla",
@@ -44,6 +52,7 @@ __all__ = [
     "models",
     "momentum",
     "mpgd",
+    "pad_groups",
     "pgd",
     "pqn",
     "run",

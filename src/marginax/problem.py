@@ -8,7 +8,7 @@ models and pharmacokinetics; kernels, curvature, quadrature and evidence then go
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -19,10 +19,10 @@ from jax.tree_util import keystr, tree_flatten_with_path
 from jaxtyping import Array, PyTree
 
 from marginax.base import Data, Latent, LogJoint, Theta
-from marginax.bijections import Bijection, identity
 from marginax.checks import check_log_joint, check_start
+from marginax.constraints import check_inside, forward, inverse, log_volume, maps_for
 
-__all__ = ["Problem", "pad_groups"]
+__all__ = ["Problem", "in_double"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,10 +107,10 @@ class Problem:
         set_field(self, "theta", _as_arrays(self.theta, "theta"))
         set_field(self, "latent", _as_arrays(self.latent, "latent"))
         set_field(self, "data", jax.tree.map(jnp.asarray, self.data))
-        set_field(self, "constrain_theta", _maps(self.constrain_theta, self.theta, "theta"))
-        set_field(self, "constrain_latent", _maps(self.constrain_latent, self.latent, "latent"))
-        _check_inside(self.theta, self.constrain_theta, "theta")
-        _check_inside(self.latent, self.constrain_latent, "latent")
+        set_field(self, "constrain_theta", maps_for(self.constrain_theta, self.theta, "theta"))
+        set_field(self, "constrain_latent", maps_for(self.constrain_latent, self.latent, "latent"))
+        check_inside(self.theta, self.constrain_theta, "theta")
+        check_inside(self.latent, self.constrain_latent, "latent")
         latent = jax.tree.map(lambda leaf: leaf[None], self.start_latent())
         start = check_start(self.start_theta(), latent)
         check_log_joint(self.free_log_joint, *start, self.data)
@@ -119,15 +119,11 @@ class Problem:
 
     def start_theta(self) -> Theta:
         """The start of theta on the reals."""
-        return jax.tree.map(
-            lambda to, leaf: to.inverse(leaf), self.constrain_theta, self.theta, is_leaf=_is_map
-        )
+        return inverse(self.constrain_theta, self.theta)
 
     def start_latent(self) -> Latent:
         """The start of one whole latent on the reals (all groups)."""
-        one = jax.tree.map(
-            lambda to, leaf: to.inverse(leaf), self.constrain_latent, self.latent, is_leaf=_is_map
-        )
+        one = inverse(self.constrain_latent, self.latent)
         if self.num_groups is None:
             return one
         return jax.tree.map(
@@ -136,13 +132,13 @@ class Problem:
 
     def natural_theta(self, theta: Theta) -> Theta:
         """theta from the reals to its natural scale."""
-        return _forward(self.constrain_theta, theta)
+        return forward(self.constrain_theta, theta)
 
     def natural_latent(self, latent: Latent) -> Latent:
         """One whole latent from the reals to its natural scale."""
         if self.num_groups is None:
-            return _forward(self.constrain_latent, latent)
-        return jax.vmap(lambda one: _forward(self.constrain_latent, one))(latent)
+            return forward(self.constrain_latent, latent)
+        return jax.vmap(lambda one: forward(self.constrain_latent, one))(latent)
 
     def free_log_joint(self, theta: Theta, latent: Latent, data: Data) -> Array:
         """The log joint of free theta and latent; the latent's change of volume is in it."""
@@ -150,16 +146,16 @@ class Problem:
             each = jax.vmap(self.free_group_log_joint, (None, 0, 0))(theta, latent, data)
             return jnp.sum(each)
         return self.log_joint(
-            self.natural_theta(theta), _forward(self.constrain_latent, latent), data
-        ) + _log_volume(self.constrain_latent, latent)
+            self.natural_theta(theta), forward(self.constrain_latent, latent), data
+        ) + log_volume(self.constrain_latent, latent)
 
     def free_group_log_joint(self, theta: Theta, latent: Latent, data: Data) -> Array:
         """The same for one group."""
         if self.group_log_joint is None:
             raise ValueError("This problem has no groups: it was not made by `Problem.grouped`.")
         return self.group_log_joint(
-            self.natural_theta(theta), _forward(self.constrain_latent, latent), data
-        ) + _log_volume(self.constrain_latent, latent)
+            self.natural_theta(theta), forward(self.constrain_latent, latent), data
+        ) + log_volume(self.constrain_latent, latent)
 
     # What tables say.
 
@@ -171,9 +167,7 @@ class Problem:
     @property
     def latent_size(self) -> int:
         """Numbers in the latent of one group, or in the whole latent without groups."""
-        one = jax.tree.map(
-            lambda to, leaf: to.inverse(leaf), self.constrain_latent, self.latent, is_leaf=_is_map
-        )
+        one = inverse(self.constrain_latent, self.latent)
         return ravel_pytree(one)[0].size
 
     def natural_names(self) -> tuple[str, ...]:
@@ -206,40 +200,17 @@ class Problem:
         return tuple(found)
 
 
-def pad_groups(groups: Any, **columns: Any) -> dict[str, np.ndarray]:
-    """Long tables, one row per observation, as arrays [groups, largest group], with a mask.
+def in_double(problem: Problem) -> Problem:
+    """The same problem in float64; to be called where x64 is enabled."""
 
-    Args:
-        groups: the group of every row; groups are ordered as `numpy.unique` orders them.
-        columns: values per row.
+    def widen(leaf: Any) -> Array:
+        leaf = np.asarray(leaf)
+        return jnp.asarray(leaf, jnp.float64 if leaf.dtype.kind == "f" else leaf.dtype)
 
-    Returns:
-        The columns, padded with their own first value in each group, and "mask", 1.0 for what is
-        observed and 0.0 for padding: multiply log likelihood terms by it.
-
-    Example:
-        >>> padded = pad_groups(["a", "b", "a"], y=[1.0, 2.0, 3.0])
-        >>> padded["y"].tolist(), padded["mask"].tolist()
-        ([[1.0, 3.0], [2.0, 2.0]], [[1.0, 1.0], [1.0, 0.0]])
-    """
-    labels, index = np.unique(np.asarray(groups), return_inverse=True)
-    counts = np.bincount(index, minlength=len(labels))
-    order = np.argsort(index, kind="stable")
-    first = np.concatenate([[0], np.cumsum(counts)[:-1]])
-    place = np.arange(len(index)) - np.repeat(first, counts)
-    mask = np.zeros((len(labels), counts.max()))
-    mask[index[order], place] = 1.0
-    padded = {"mask": mask}
-    for name, column in columns.items():
-        values = np.asarray(column)
-        if len(values) != len(index):
-            raise ValueError(
-                f"Column {name!r} has {len(values)} rows, but there are {len(index)} group labels."
-            )
-        table = np.repeat(values[order][first][:, None], counts.max(), axis=1)
-        table[index[order], place] = values[order]
-        padded[name] = table
-    return padded
+    parts = {
+        name: jax.tree.map(widen, getattr(problem, name)) for name in ("theta", "latent", "data")
+    }
+    return replace(problem, **parts)
 
 
 def _as_arrays(tree: PyTree, name: str) -> PyTree:
@@ -256,55 +227,3 @@ def _as_arrays(tree: PyTree, name: str) -> PyTree:
         ),
         tree,
     )
-
-
-def _is_map(value: Any) -> bool:
-    return isinstance(value, Bijection)
-
-
-def _maps(given: PyTree, like: PyTree, name: str) -> PyTree:
-    """A bijection for every leaf of `like`: given ones, and the identity for the rest."""
-    if isinstance(given, Bijection):
-        return jax.tree.map(lambda _: given, like)
-    if given is None:
-        return jax.tree.map(lambda _: identity, like)
-    if isinstance(given, Mapping) and isinstance(like, Mapping):
-        unknown = set(given) - set(like)
-        if unknown:
-            raise ValueError(
-                f"constrain_{name} names {sorted(unknown)}, which {name} does not have; it has "
-                f"{sorted(like)}."
-            )
-        return {key: _maps(given.get(key), value, name) for key, value in like.items()}
-    try:
-        return jax.tree.map(
-            lambda to, part: jax.tree.map(lambda _: identity if to is None else to, part),
-            given,
-            like,
-            is_leaf=lambda value: value is None or _is_map(value),
-        )
-    except ValueError as error:
-        raise ValueError(
-            f"constrain_{name} does not fit {name}: give a tree of the same structure, with "
-            "bijections or None at its leaves."
-        ) from error
-
-
-def _forward(maps: PyTree, tree: PyTree) -> PyTree:
-    return jax.tree.map(lambda to, leaf: to.forward(leaf), maps, tree, is_leaf=_is_map)
-
-
-def _log_volume(maps: PyTree, tree: PyTree) -> Array:
-    parts = jax.tree.map(lambda to, leaf: to.log_volume(leaf), maps, tree, is_leaf=_is_map)
-    return sum(jax.tree.leaves(parts), start=jnp.zeros(()))
-
-
-def _check_inside(tree: PyTree, maps: PyTree, name: str) -> None:
-    def check(to: Bijection, leaf: Array) -> None:
-        if not bool(to.inside(leaf)):
-            raise ValueError(
-                f"The start of {name} has {leaf}, which is not inside {to.name}. Start within the "
-                "allowed set, not on its edge."
-            )
-
-    jax.tree.map(check, maps, tree, is_leaf=_is_map)

@@ -73,7 +73,7 @@ def importance_likelihood(problem: Problem, theta: np.ndarray) -> Likelihood:
                 return jax.grad(lambda t: log_joint(unravel(t), unravel_latent(x), y))(theta)
 
             scores = jax.vmap(score)(points)
-            away = (scores - share @ scores) * share[:, None]
+            away = (scores - (share @ scores)[None]) * share[:, None]
             return away.T @ away
 
         covariance = jnp.sum(jax.vmap(score_error)(share, points, data), axis=0)

@@ -57,7 +57,7 @@ def log_ratios(
 ) -> tuple[Float[Array, " draws"], Float[Array, "draws p"]]:
     """l(x_s) - log q(x_s) for every draw, and the draws."""
     at = jax.lax.stop_gradient(at)
-    points = at.mode + z @ at.root.T
+    points = at.mode[None] + z @ at.root.T
     values = jax.vmap(log_density)(points)
     return values - log_q + at.log_root, points
 

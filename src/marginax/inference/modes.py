@@ -74,7 +74,7 @@ def laplace(
     left = jnp.sum((v.T @ gradient(x)) ** 2 / scale)
     return Laplace(
         x,
-        v / jnp.sqrt(scale),
+        v / jnp.sqrt(scale)[None, :],
         -0.5 * jnp.sum(jnp.log(scale)),
         (left < 1e-4) & jnp.all(w > 0) & jnp.isfinite(value),
     )

@@ -7,6 +7,7 @@ with the mode m_g of the group's posterior and R_g R_g^T the inverse of its curv
 move in derivatives with respect to theta, which are then those of the integral.
 """
 
+import math
 from typing import NamedTuple
 
 import jax
@@ -69,14 +70,14 @@ def quadrature(problem: Problem, theta: Theta, at: Laplace, data: Data, order: i
     )
 
     def one(at: Laplace, y: Data) -> Moments:
-        points = at.mode + np.sqrt(2) * nodes @ at.root.T
+        points = at.mode[None] + math.sqrt(2) * nodes @ at.root.T
         values = jax.vmap(lambda x: problem.free_group_log_joint(theta, unravel(x), y))(points)
         terms = values + log_weights
         total = jax.nn.logsumexp(terms)
         share = jnp.exp(terms - total)
         mean = share @ points
-        variance = share @ (points - mean) ** 2
-        return Moments(total + size / 2 * np.log(2) + at.log_root, mean, variance)
+        variance = share @ (points - mean[None]) ** 2
+        return Moments(total + size / 2 * math.log(2) + at.log_root, mean, variance)
 
     return jax.vmap(one)(jax.lax.stop_gradient(at), data)
 

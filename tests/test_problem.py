@@ -1,0 +1,161 @@
+"""Problems: constraints, names, groups of different sizes, and what is refused."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.flatten_util import ravel_pytree
+
+import marginax as mx
+from marginax.bijections import (
+    correlation_cholesky,
+    identity,
+    interval,
+    positive,
+    unit_interval,
+)
+
+BIJECTIONS = {
+    "identity": (identity, (3,)),
+    "positive": (positive, (3,)),
+    "interval": (interval(-2.0, 5.0), (3,)),
+    "unit": (unit_interval, ()),
+}
+
+
+@pytest.mark.parametrize("name", BIJECTIONS)
+def test_bijections_go_there_and_back(name, key):
+    to, shape = BIJECTIONS[name]
+    u = jax.random.normal(key, shape)
+    x = to.forward(u)
+    assert bool(to.inside(x))
+    np.testing.assert_allclose(to.inverse(x), u, rtol=1e-6, atol=1e-6)
+    jacobian = jnp.atleast_2d(jax.jacobian(to.forward)(u))
+    np.testing.assert_allclose(
+        to.log_volume(u), jnp.linalg.slogdet(jacobian)[1], rtol=1e-5, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
+def test_correlation_cholesky(size, key):
+    to = correlation_cholesky(size)
+    u = jax.random.normal(key, (size * (size - 1) // 2,))
+    factor = to.forward(u)
+    correlation = factor @ factor.T
+    np.testing.assert_allclose(jnp.diag(correlation), 1.0, rtol=1e-6)
+    assert np.all(np.linalg.eigvalsh(correlation) > 0)
+    np.testing.assert_allclose(jnp.triu(factor, 1), 0.0)
+    assert bool(to.inside(factor))
+    np.testing.assert_allclose(to.inverse(factor), u, rtol=1e-5, atol=1e-5)
+    rows, columns = jnp.tril_indices(size, -1)
+    jacobian = jax.jacobian(lambda v: to.forward(v)[rows, columns])(u)
+    np.testing.assert_allclose(
+        to.log_volume(u), jnp.linalg.slogdet(jacobian)[1], rtol=1e-5, atol=1e-5
+    )
+
+
+def log_joint(theta, x, y):
+    return -0.5 * jnp.sum((x - theta["m"]) ** 2) / theta["sd"] ** 2 - jnp.sum((y - x) ** 2)
+
+
+def grouped(**more):
+    options = {"theta": {"m": 0.5, "sd": 2.0}, "latent": 0.0} | more
+    options.setdefault("constrain_theta", {"sd": positive})
+    return mx.Problem.grouped(log_joint, jnp.ones((4, 3)), **options)
+
+
+def test_the_free_log_joint_is_the_users_at_natural_values(key):
+    problem = grouped(constrain_latent=positive, latent=1.0)
+    theta = {"m": jnp.asarray(0.3), "sd": jnp.asarray(-0.7)}
+    latent = jax.random.normal(key, (4,))
+    by_hand = sum(
+        log_joint({"m": 0.3, "sd": jnp.exp(-0.7)}, jnp.exp(x), jnp.ones(3)) + x for x in latent
+    )
+    np.testing.assert_allclose(
+        problem.free_log_joint(theta, latent, problem.data), by_hand, rtol=1e-6
+    )
+
+
+def test_theta_starts_and_returns_on_its_natural_scale():
+    problem = grouped()
+    np.testing.assert_allclose(problem.start_theta()["sd"], np.log(2.0), rtol=1e-6)
+    back = problem.natural_theta(problem.start_theta())
+    np.testing.assert_allclose(ravel_pytree(back)[0], [0.5, 2.0], rtol=1e-6)
+    assert problem.num_parameters == 2
+    assert problem.latent_size == 1
+
+
+def test_names_come_from_the_tree_or_from_the_user():
+    theta = {"b": jnp.zeros(2), "s": {"in": 1.0}}
+
+    def density(theta, x, y):
+        return -jnp.sum(x**2) - jnp.sum(theta["b"] ** 2) - theta["s"]["in"]
+
+    def problem(**more):
+        return mx.Problem(density, theta=theta, latent=jnp.zeros(2), **more)
+
+    assert problem().natural_names() == ("b[0]", "b[1]", "s.in")
+    named = problem(names={"b": ["intercept", "slope"], "s.in": "noise"})
+    assert named.natural_names() == ("intercept", "slope", "noise")
+    with pytest.raises(ValueError, match=r"names\['b'\] has 1 names, but theta has 2"):
+        problem(names={"b": ["only"]}).natural_names()
+
+
+def test_pad_groups_keeps_every_row():
+    padded = mx.pad_groups(["b", "a", "b", "b"], y=[1.0, 2.0, 3.0, 4.0], t=[1, 2, 3, 4])
+    np.testing.assert_array_equal(padded["mask"], [[1, 0, 0], [1, 1, 1]])
+    np.testing.assert_array_equal(padded["y"], [[2, 2, 2], [1, 3, 4]])
+    np.testing.assert_array_equal(padded["t"][1], [1, 3, 4])
+    with pytest.raises(ValueError, match="Column 'y' has 1 rows"):
+        mx.pad_groups(["a", "b"], y=[1.0])
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "says"),
+    [
+        (lambda: grouped(theta={"m": 0.0, "sd": -1.0}), ValueError, "not inside positive"),
+        (lambda: grouped(constrain_theta={"sdd": positive}), ValueError, "names \\['sdd'\\]"),
+        (lambda: grouped(latent=jnp.zeros((), int)), TypeError, "discrete latent"),
+        (lambda: interval(1.0, 1.0), ValueError, "empty or not finite"),
+        (
+            lambda: mx.Problem.grouped(
+                log_joint, {"y": jnp.ones((4, 3)), "t": jnp.ones(3)}, theta={"m": 0.0}, latent=0.0
+            ),
+            ValueError,
+            "share a leading axis",
+        ),
+        (lambda: grouped(latent=jnp.nan), ValueError, "finite|NaN|nan"),
+    ],
+)
+def test_bad_problems_are_refused(make, error, says):
+    with pytest.raises(error, match=says):
+        make()
+
+
+def test_a_density_that_is_nowhere_finite_is_refused():
+    with pytest.raises(ValueError, match="-inf|finite|NaN"):
+        mx.Problem(lambda theta, x, y: jnp.log(-jnp.ones(())) + x, theta=0.0, latent=0.0)
+
+
+def test_a_group_without_data_is_its_prior():
+    """All of its mask is 0: it adds nothing to the likelihood."""
+
+    def density(theta, x, data):
+        prior = -0.5 * (x - theta) ** 2 - 0.5 * jnp.log(2 * jnp.pi)
+        return prior + jnp.sum(data["mask"] * (-0.5 * (data["y"] - x) ** 2))
+
+    data = {"y": np.array([[1.0, 2.0], [3.0, 3.0], [9.0, 9.0]]), "mask": np.ones((3, 2))}
+    data["mask"][2] = 0.0
+    fits = [
+        mx.fit(
+            mx.Problem.grouped(
+                density, {k: v[:rows] for k, v in data.items()}, theta=0.0, latent=0.0
+            ),
+            key=jax.random.key(0),
+            restarts=1,
+        )
+        for rows in (2, 3)
+    ]
+    np.testing.assert_allclose(fits[0].estimates, fits[1].estimates, rtol=1e-5)
+    np.testing.assert_allclose(fits[0].evidence.by_group, fits[1].evidence.by_group[:2], rtol=1e-6)
+    np.testing.assert_allclose(fits[1].evidence.by_group[2], 0.0, atol=1e-8)
