@@ -21,9 +21,21 @@ def test_the_first_fit(capsys):
     assert abs(fitted - exact) < 0.01
 
 
+def test_the_fit(capsys):
+    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
+        namespace = {}
+        exec(BLOCKS[1], namespace)
+    said = capsys.readouterr().out.strip().splitlines()
+    assert said[-1] == "CONVERGED, 3 starts agree."
+    y = namespace["y"]
+    within = float((y.var(axis=1, ddof=1).mean()) ** 0.5)  # analysis of variance
+    (row,) = [line for line in said if line.startswith("within")]
+    assert abs(float(row.split()[1]) - within) < 1e-3
+
+
 def test_the_mixed_model(capsys):
     with jax.numpy_rank_promotion("allow"):
-        exec(BLOCKS[1], {})
+        exec(BLOCKS[2], {})
     said = capsys.readouterr().out.strip().splitlines()
     assert said[0].startswith("Run: converged")
     assert "holds 100 % of the posterior variance" in said[-2]

@@ -30,7 +30,7 @@ class Bijection(NamedTuple):
         name: in words, for tables and errors.
         forward: from unconstrained reals to natural values.
         inverse: back.
-        log_volume: the log of |d forward / du|, summed over the leaf.
+        log_volume: the log of the absolute derivative of `forward`, summed over the leaf.
         inside: `inside(natural)` is whether all values are allowed.
     """
 
