@@ -47,7 +47,12 @@ EXPERIMENTS = (
         toy.toy_mpgd_tuning,
         lambda s: 8 * len(s.frictions) * len(s.momenta) * s.tuning_trials,
     ),
-    Experiment("logistic_methods", "logistic", logistic.logistic_methods, lambda s: 88),
+    Experiment(
+        "logistic_methods",
+        "logistic",
+        logistic.logistic_methods,
+        lambda s: 44 * (1 + (s.long_steps != s.num_steps)),
+    ),
     Experiment(
         "logistic_test_error",
         "logistic",

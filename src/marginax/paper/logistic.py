@@ -54,7 +54,9 @@ def logistic_methods(size: LogisticSize, progress: Progress) -> dict[str, Labell
         settings |= fixed(settings, step_size=0.01, **MPGD)
         settings["exact"] = _by_prior(answers["exact"], settings)
         short = _paths(method, settings, cloud, data, size.num_steps, progress)
-        long = _paths(method, settings, cloud, data, size.long_steps, progress)
+        long = short
+        if size.long_steps != size.num_steps:
+            long = _paths(method, settings, cloud, data, size.long_steps, progress)
         for i, momentum in enumerate(momenta or (None,)):
             rows = slice(i, None, len(momenta) or 1)  # one per prior
             # A Langevin theta fluctuates; its estimate is the mean over the second half.

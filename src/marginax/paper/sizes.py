@@ -78,7 +78,7 @@ QUICK = Size(
         momenta=(0.0, 0.5, 0.9),
     ),
     logistic=LogisticSize(
-        long_steps=2000,
+        long_steps=1000,
         exact_draws=100_000,
         splits=3,
         step_sizes=12,
@@ -89,6 +89,6 @@ QUICK = Size(
         frictions=(0.1, 0.5, 0.9),
         momenta=(0.0, 0.5, 0.9),
     ),
-    network=NetworkSize(num_steps=30, trials=1, cloud_trials=1, clouds=(5, 10), starts=(0.0,)),
+    network=NetworkSize(num_steps=20, trials=1, cloud_trials=1, clouds=(5, 10), starts=(0.0,)),
 )
 SIZES = {size.name: size for size in (QUICK, STANDARD, FULL)}
