@@ -112,6 +112,7 @@ def fit(
     evidence = None
     if best is not None and likelihood is not None:
         with jax.enable_x64(True):
+            best = _finely(likelihood, best)
             evidence = likelihood.describe(best.theta, best.local.extra)
     timings["polish"] = time.perf_counter() - began
     theta = ends[_first_converged(ran)] if best is None else best.theta
@@ -145,6 +146,14 @@ def _polish(problem: Problem, ends: np.ndarray, ran: Run) -> tuple[list[Climb], 
             if not near:
                 climbs.append(climb(likelihood.evaluate, ends[i], likelihood.start))
     return climbs, likelihood
+
+
+def _finely(likelihood: Likelihood, best: Climb) -> Climb:
+    """The last steps with derivatives that have no noise, where others have."""
+    if likelihood.evaluate_finely is None:
+        return best
+    last = climb(likelihood.evaluate_finely, best.theta, best.local.extra, max_steps=6)
+    return last._replace(settled=last.settled and best.settled)
 
 
 def _first_converged(ran: Run) -> int:

@@ -55,12 +55,15 @@ class Likelihood(NamedTuple):
         start: what the first evaluation starts its mode search from, [blocks, size].
         evaluate: `evaluate(theta, start) -> Local`.
         describe: `describe(theta, start) -> Evidence`.
+        evaluate_finely: a dearer `evaluate` without the draws' noise in its derivatives, for the
+            last steps; None where `evaluate` has none.
     """
 
     method: str
     start: Array
     evaluate: Callable[[np.ndarray, Any], Local]
     describe: Callable[[np.ndarray, Any], Evidence]
+    evaluate_finely: Callable[[np.ndarray, Any], Local] | None = None
 
 
 def compiled_local(
