@@ -30,6 +30,8 @@ def _table(fit: Any) -> list[str]:
     )
     rows = []
     for name, x, se, (low, high) in zip(names, estimates, errors, intervals, strict=True):
+        if se == 0:
+            continue  # fixed by construction: the zeros and the corner of a Cholesky factor
         z = x / se if np.isfinite(se) and se > 0 else np.nan
         interval = f"[{_number(low).strip()}, {_number(high).strip()}]"
         rows.append(f"{name:<{width}} {_number(x)} {_number(se)} {z:8.2f} {interval:>25}")
