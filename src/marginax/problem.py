@@ -22,7 +22,7 @@ from marginax.base import Data, Latent, LogJoint, Theta
 from marginax.checks import check_log_joint, check_start
 from marginax.constraints import check_inside, forward, inverse, log_volume, maps_for
 
-__all__ = ["Problem", "in_double"]
+__all__ = ["Problem", "in_double", "path_name"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,13 +174,7 @@ class Problem:
         """A name for every number of theta on its natural scale, in the order of ravelling."""
         found: list[str] = []
         for path, leaf in tree_flatten_with_path(self.theta)[0]:
-            base = (
-                ".".join(
-                    str(getattr(key, "key", getattr(key, "name", getattr(key, "idx", key))))
-                    for key in path
-                )
-                or "theta"
-            )
+            base = path_name(path)
             given = self.names.get(base)
             if given is None:
                 given = (
@@ -198,6 +192,12 @@ class Problem:
                 )
             found += given
         return tuple(found)
+
+
+def path_name(path: Any) -> str:
+    """A leaf of theta in words: its keys, names and places, joined by dots."""
+    words = [str(getattr(k, "key", getattr(k, "name", getattr(k, "idx", k)))) for k in path]
+    return ".".join(words) or "theta"
 
 
 def in_double(problem: Problem) -> Problem:

@@ -7,7 +7,7 @@ from jax.tree_util import tree_flatten_with_path
 from marginax.bijections import Bijection, identity
 from marginax.inference.likelihood import Evidence, Likelihood
 from marginax.inference.newton import Climb
-from marginax.problem import Problem
+from marginax.problem import Problem, path_name
 from marginax.result import Run
 
 __all__ = ["doubts", "free_names", "unbounded"]
@@ -57,10 +57,7 @@ def free_names(problem: Problem) -> tuple[str, ...]:
     """A name for every free number of theta."""
     names = []
     for path, leaf in tree_flatten_with_path(problem.start_theta())[0]:
-        base = ".".join(
-            str(getattr(k, "key", getattr(k, "name", getattr(k, "idx", k)))) for k in path
-        )
-        base = base or "theta"
+        base = path_name(path)
         names += [base] if leaf.ndim == 0 else [f"{base}[{i}]" for i in range(leaf.size)]
     return tuple(names)
 
