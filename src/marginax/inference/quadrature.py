@@ -17,6 +17,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from marginax.base import Data, Theta
+from marginax.inference.likelihood import one_latent
 from marginax.inference.modes import Laplace, laplace
 from marginax.problem import Problem
 
@@ -53,7 +54,7 @@ def nodes_and_weights(size: int, order: int) -> tuple[np.ndarray, np.ndarray]:
 
 def place(problem: Problem, theta: Theta, starts: Float[Array, "groups p"], data: Data) -> Laplace:
     """The mode and curvature of every group's posterior at theta, from the given starts."""
-    _, unravel = ravel_pytree(_one_latent(problem))
+    _, unravel = ravel_pytree(one_latent(problem))
 
     def one(start: Float[Array, " p"], y: Data) -> Laplace:
         return laplace(lambda x: problem.free_group_log_joint(theta, unravel(x), y), start)
@@ -63,7 +64,7 @@ def place(problem: Problem, theta: Theta, starts: Float[Array, "groups p"], data
 
 def quadrature(problem: Problem, theta: Theta, at: Laplace, data: Data, order: int) -> Moments:
     """The groups' log marginal likelihoods and posterior moments, with nodes placed at `at`."""
-    _, unravel = ravel_pytree(_one_latent(problem))
+    _, unravel = ravel_pytree(one_latent(problem))
     size = at.mode.shape[1]
     nodes, log_weights = (
         jnp.asarray(part, at.mode.dtype) for part in nodes_and_weights(size, order)
@@ -80,8 +81,3 @@ def quadrature(problem: Problem, theta: Theta, at: Laplace, data: Data, order: i
         return Moments(total + size / 2 * math.log(2) + at.log_root, mean, variance)
 
     return jax.vmap(one)(jax.lax.stop_gradient(at), data)
-
-
-def _one_latent(problem: Problem) -> object:
-    """The latent of one group, on the reals."""
-    return jax.tree.map(lambda leaf: leaf[0], problem.start_latent())
