@@ -14,6 +14,7 @@ from marginax.bijections import (
     positive,
     unit_interval,
 )
+from marginax.natural import shown_names
 
 BIJECTIONS = {
     "identity": (identity, (3,)),
@@ -94,11 +95,11 @@ def test_names_come_from_the_tree_or_from_the_user():
     def problem(**more):
         return mx.Problem(density, theta=theta, latent=jnp.zeros(2), **more)
 
-    assert problem().natural_names() == ("b[0]", "b[1]", "s.in")
+    assert shown_names(problem()) == ("b[0]", "b[1]", "s.in")
     named = problem(names={"b": ["intercept", "slope"], "s.in": "noise"})
-    assert named.natural_names() == ("intercept", "slope", "noise")
+    assert shown_names(named) == ("intercept", "slope", "noise")
     with pytest.raises(ValueError, match=r"names\['b'\] has 1 names, but theta has 2"):
-        problem(names={"b": ["only"]}).natural_names()
+        shown_names(problem(names={"b": ["only"]}))
 
 
 def test_pad_groups_keeps_every_row():

@@ -15,12 +15,29 @@ from jaxtyping import Array
 
 __all__ = [
     "Bijection",
+    "Shown",
     "correlation_cholesky",
     "identity",
     "interval",
     "positive",
     "unit_interval",
 ]
+
+
+class Shown(NamedTuple):
+    """How a leaf looks in a table, where not entry by entry.
+
+    Attributes:
+        values: from the natural leaf to the numbers shown.
+        labels: a label for each, added to the leaf's name.
+        stretch: from a number shown to the reals, where its interval is made.
+        unstretch: back.
+    """
+
+    values: Callable[[Array], Array]
+    labels: list[str]
+    stretch: Callable[[Array], Array]
+    unstretch: Callable[[Array], Array]
 
 
 class Bijection(NamedTuple):
@@ -32,6 +49,7 @@ class Bijection(NamedTuple):
         inverse: back.
         log_volume: the log of the absolute derivative of `forward`, summed over the leaf.
         inside: `inside(natural)` is whether all values are allowed.
+        shown: how tables show the leaf; entry by entry by default.
     """
 
     name: str
@@ -39,6 +57,7 @@ class Bijection(NamedTuple):
     inverse: Callable[[Array], Array]
     log_volume: Callable[[Array], Array]
     inside: Callable[[Any], Any]
+    shown: Shown | None = None
 
     def __repr__(self) -> str:
         return self.name
@@ -78,7 +97,7 @@ def correlation_cholesky(size: int) -> Bijection:
     """Onto lower Cholesky factors of size x size correlation matrices.
 
     The unconstrained leaf is a vector of size (size - 1) / 2 inverse hyperbolic tangents of
-    canonical partial correlations, row by row.
+    canonical partial correlations, row by row. Tables show the correlations.
     """
     if size < 2:
         raise ValueError(f"correlation_cholesky({size}): a correlation needs a size of at least 2.")
@@ -108,4 +127,10 @@ def correlation_cholesky(size: int) -> Bijection:
         unit = jnp.allclose(jnp.sum(factor**2, axis=1), 1.0, atol=1e-5)
         return unit & jnp.all(jnp.diag(factor) > 0)
 
-    return Bijection(f"correlation_cholesky({size})", forward, inverse, log_volume, inside)
+    shown = Shown(
+        lambda factor: (factor @ factor.T)[rows, columns],
+        [f"[{i},{j}]" for i, j in zip(rows.tolist(), columns.tolist(), strict=True)],
+        jnp.arctanh,
+        jnp.tanh,
+    )
+    return Bijection(f"correlation_cholesky({size})", forward, inverse, log_volume, inside, shown)

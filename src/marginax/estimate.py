@@ -1,55 +1,34 @@
 """What `fit` returns: estimates with standard errors, the likelihood, the latents, the doubts."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
+from jaxtyping import PyTree
 from scipy import stats
 
-from marginax.base import Latent, Particles, Theta
-from marginax.inference.doubts import unbounded
-from marginax.inference.likelihood import Evidence, one_latent
+from marginax import natural
+from marginax.base import Key, Particles, Theta
+from marginax.comparison import LikelihoodRatio, likelihood_ratio
+from marginax.inference.information import delta_method, inverse_information
+from marginax.inference.likelihood import Evidence
+from marginax.inference.polish import Polished
+from marginax.inference.profile import profile_interval
+from marginax.inference.refresh import Posterior
+from marginax.latents import LatentSummary, latent_summary, natural_draws
+from marginax.predictive import predict, simulate
 from marginax.problem import Problem
 from marginax.result import Run
+from marginax.saved import read_fit, write_fit
 from marginax.summary import summary_text
 
-__all__ = ["Fit", "LatentSummary", "LikelihoodRatio"]
-
-
-class LikelihoodRatio(NamedTuple):
-    """A test of a smaller model within a larger one.
-
-    Attributes:
-        statistic: twice the difference of the log likelihoods.
-        degrees: how many parameters more the larger model has.
-        p_value: from the chi-square distribution.
-        note: what to keep in mind.
-    """
-
-    statistic: float
-    degrees: int
-    p_value: float
-    note: str
-
-
-class LatentSummary(NamedTuple):
-    """The posterior of the latents at the estimate ("random effects"), natural scale.
-
-    Attributes:
-        mean: trees like the latent, all groups; where a latent is constrained, its median.
-        sd: standard deviations; of free latents exact, of constrained ones by the delta method.
-        low: lower end of the central interval.
-        high: upper end.
-    """
-
-    mean: Latent
-    sd: Latent
-    low: Latent
-    high: Latent
+__all__ = ["Fit"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -59,22 +38,34 @@ class Fit:
     Attributes:
         problem: what was fitted.
         theta_free: the estimate, flat, on the reals.
-        information: the observed information there (None without polish).
-        evidence: the likelihood and its error (None without polish).
+        information: the observed information there (None if it could not be computed).
+        score_covariance: of the Monte Carlo error of the score there; zero by quadrature.
+        evidence: the likelihood and its error (None if it could not be computed).
+        draws: of the posterior of the latents, on the reals (None with refresh=False).
         run: the particles' run, all starts.
+        start: which start the estimate came from.
+        edges: which free numbers are at the boundary of what their constraints allow.
         method: what ran, in words.
         doubts: every reason to doubt, in sentences; empty is good.
+        notes: what else one should know.
         timings: seconds by stage.
+        polished: the climbs of the likelihood, as long as the fit is in memory.
     """
 
     problem: Problem
     theta_free: np.ndarray
     information: np.ndarray | None
+    score_covariance: np.ndarray | None
     evidence: Evidence | None
+    draws: Posterior | None
     run: Run
+    start: int
+    edges: tuple[int, ...]
     method: str
     doubts: tuple[str, ...]
+    notes: tuple[str, ...]
     timings: dict[str, float]
+    polished: Polished | None = None
 
     @property
     def converged(self) -> bool:
@@ -89,61 +80,61 @@ class Fit:
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the natural numbers, in the order of every table."""
-        return self.problem.natural_names()
+        return natural.shown_names(self.problem)
 
     @property
     def estimates(self) -> np.ndarray:
-        """The estimate on its natural scale, flat."""
-        return self._natural(self.theta_free)
+        """The estimate on its natural scale, flat; of a Cholesky factor the correlations."""
+        return np.asarray(natural.shown(self.problem, self._unravel(self.theta_free)), float)
 
     @property
     def particles(self) -> Particles:
-        """The cloud of the first start, on the reals."""
-        return jax.tree.map(lambda leaf: leaf[0], self.run.particles)
+        """The cloud of the start that the estimate came from, on the reals."""
+        return jax.tree.map(lambda leaf: leaf[self.start], self.run.particles)
 
     @property
     def covariance_free(self) -> np.ndarray:
-        """Of the estimate on the reals: the inverse information, infinite where there is none."""
-        information = self._need(self.information)
-        loose = unbounded(information)
-        w, v = np.linalg.eigh((information + information.T) / 2)
-        covariance = (v / np.where(w > 0, w, np.inf)) @ v.T
-        covariance[loose, loose] = np.inf
-        return covariance
+        """Of the estimate on the reals: the inverse information.
+
+        Infinite where there is no information; NaN for parameters at a boundary, which have no
+        standard error, and the others' is then with these fixed.
+        """
+        return inverse_information(self._need(self.information), self.edges)
 
     @property
     def covariance(self) -> np.ndarray:
         """Of the estimate on its natural scale, by the delta method."""
-        jacobian = self._jacobian()
-        free = self.covariance_free
-        finite = np.isfinite(np.diag(free))
-        inside = np.where(np.outer(finite, finite), free, 0.0)
-        covariance = jacobian @ inside @ jacobian.T
-        touched = (np.abs(jacobian[:, ~finite]) > 0).any(axis=1)
-        covariance[touched, touched] = np.inf
-        return covariance
+        return delta_method(self._jacobian(), self.covariance_free)
 
     def standard_errors(self) -> np.ndarray:
-        """In the order of `names`; infinite where the data say nothing."""
+        """In the order of `names`; infinite where the data say nothing, NaN at a boundary."""
         return np.sqrt(np.diag(self.covariance))
 
     def monte_carlo_error(self) -> np.ndarray:
         """How far the estimates may be from the maximum for want of draws; 0 by quadrature."""
-        evidence = self._need(self.evidence)
         free = np.where(np.isfinite(self.covariance_free), self.covariance_free, 0.0)
-        error = self._jacobian() @ free @ evidence.score_covariance @ free @ self._jacobian().T
-        return np.sqrt(np.diag(error))
+        spread = self._jacobian() @ free
+        return np.sqrt(np.diag(spread @ self._need(self.score_covariance) @ spread.T))
 
-    def confidence_intervals(self, level: float = 0.95) -> np.ndarray:
-        """Wald intervals [parameters, 2], made on the reals and mapped to the natural scale."""
+    def confidence_intervals(self, level: float = 0.95, profile: str | None = None) -> np.ndarray:
+        """Intervals for the natural numbers.
+
+        Args:
+            level: of confidence.
+            profile: the name of one parameter: its interval from the profile likelihood, which
+                needs no normal approximation and costs some ten climbs.
+
+        Returns:
+            [parameters, 2] Wald intervals, made on the reals and mapped to the natural scale; or
+            the two ends of the one asked for.
+        """
         if not 0 < level < 1:
             raise ValueError(f"level is {level}, but it must be between 0 and 1.")
-        half = stats.norm.ppf(0.5 + level / 2) * np.sqrt(np.diag(self.covariance_free))
-        if len(half) != len(self.names):  # a Cholesky factor: no one-to-one numbers
-            width = stats.norm.ppf(0.5 + level / 2) * self.standard_errors()
-            return np.stack([self.estimates - width, self.estimates + width], axis=1)
-        ends = np.stack([self._natural(self.theta_free + sign * half) for sign in (-1, 1)], axis=1)
-        return np.sort(ends, axis=1)
+        quantile = float(stats.norm.ppf(0.5 + level / 2))
+        if profile is not None:
+            return self._profile(profile, quantile)
+        table = natural.intervals(self.problem, self.estimates, self.standard_errors(), quantile)
+        return np.where(np.isnan(self.standard_errors())[:, None], np.nan, table)
 
     def log_marginal_likelihood(self) -> Evidence:
         """log p_theta(y) at the estimate, how it was found, and its error."""
@@ -156,49 +147,78 @@ class Fit:
 
     @property
     def bic(self) -> float:
-        """-2 log likelihood + parameters log n, n the number of groups."""
-        if self.problem.num_groups is None:
+        """-2 log likelihood + parameters log n, n of `Problem.num_observations` or of groups."""
+        if self.problem.sample_size is None:
             return math.nan
-        penalty = len(self.theta_free) * math.log(self.problem.num_groups)
+        penalty = len(self.theta_free) * math.log(self.problem.sample_size)
         return -2 * self._need(self.evidence).log_likelihood + penalty
 
     def likelihood_ratio_test(self, other: "Fit") -> LikelihoodRatio:
         """Against a fit of a smaller or larger model of the same data."""
-        sizes = len(self.theta_free), len(other.theta_free)
-        if sizes[0] == sizes[1]:
-            raise ValueError(
-                f"Both models have {sizes[0]} parameters: a likelihood-ratio test needs one inside "
-                "the other. Compare them by AIC."
-            )
-        larger, smaller = (self, other) if sizes[0] > sizes[1] else (other, self)
-        gain = larger._need(larger.evidence).log_likelihood
-        gain -= smaller._need(smaller.evidence).log_likelihood
-        statistic, degrees = max(2 * gain, 0.0), abs(sizes[0] - sizes[1])
-        note = (
-            "If the smaller model sets a variance to 0, this p-value is too large, up to twice for "
-            "one variance."
-        )
-        if gain < -1e-3:
-            note = "The larger model has the lower likelihood: one of the fits missed its maximum."
-        return LikelihoodRatio(statistic, degrees, float(stats.chi2.sf(statistic, degrees)), note)
+        return likelihood_ratio(self, other)
 
     def latent_summary(self, level: float = 0.95) -> LatentSummary:
         """Means, standard deviations and intervals of the latents at the estimate."""
-        evidence = self._need(self.evidence)
-        _, unravel = ravel_pytree(one_latent(self.problem))
-        half = stats.norm.ppf(0.5 + level / 2)
+        return latent_summary(self.problem, self.evidence, self.draws, level)
 
-        def natural(flat: np.ndarray) -> Latent:
-            each = jax.vmap(unravel)(jnp.asarray(flat, _dtype(self.problem)))
-            if self.problem.num_groups is None:
-                each = jax.tree.map(lambda leaf: leaf[0], each)
-            return self.problem.natural_latent(each)
+    @property
+    def posterior(self) -> PyTree:
+        """Draws of the latents at the estimate: natural scale, [chains, draws, ...] per leaf."""
+        return natural_draws(self.problem, self._need_draws())
 
-        low, high = (natural(evidence.mean + sign * half * evidence.sd) for sign in (-1, 1))
-        nudge = 1e-3
-        above, below = (natural(evidence.mean + s * nudge * evidence.sd) for s in (1, -1))
-        sd = jax.tree.map(lambda a, b: jnp.abs(a - b) / (2 * nudge), above, below)
-        return LatentSummary(natural(evidence.mean), sd, low, high)
+    def predict(
+        self, fn: Callable[[Key, Theta, Any], PyTree], key: Key, num_draws: int = 1000
+    ) -> PyTree:
+        """Posterior predictions: `fn` at the estimate and at draws of the latents.
+
+        Args:
+            fn: `fn(key, theta, latent)` with natural values: a prediction, or simulated data.
+            key: a `jax.random.key`.
+            num_draws: how many draws to use, at most all.
+
+        Returns:
+            What `fn` returns, with a leading axis over draws.
+        """
+        return predict(fn, self.theta, self.posterior, key, num_draws)
+
+    def simulate(self, fn: Callable[[Key, Theta], PyTree], key: Key, num: int = 1) -> PyTree:
+        """New data sets from the fitted model, new latents included.
+
+        Args:
+            fn: `fn(key, theta)` draws latents and data at the natural theta.
+            key: a `jax.random.key`.
+            num: how many.
+
+        Returns:
+            What `fn` returns, with a leading axis over data sets; `problem.with_data` takes one.
+        """
+        return simulate(fn, self.theta, key, num)
+
+    def to_arviz(self) -> Any:
+        """An `arviz.InferenceData`: latents, data and the estimate."""
+        from marginax.interop.arviz import to_arviz
+
+        return to_arviz(self)
+
+    def plot(self, predictive: PyTree = None, observed: Any = None) -> Any:
+        """A matplotlib figure: paths of theta, intervals, Stein ratios, latents, predictions.
+
+        Args:
+            predictive: what `predict` returned, one array [draws, ...], for a predictive panel.
+            observed: what was observed there.
+        """
+        from marginax.plotting import plot_fit
+
+        return plot_fit(self, predictive, observed)
+
+    def save(self, path: str | Path) -> None:
+        """Writes the fit to one .npz file, without the problem: that is your code."""
+        write_fit(self, path)
+
+    @classmethod
+    def load(cls, path: str | Path, problem: Problem) -> "Fit":
+        """Reads what `save` wrote; the problem must be the one it was made with."""
+        return cls(**read_fit(path, problem))
 
     def summary(self) -> str:
         """The table a statistician expects, and one clear line."""
@@ -207,30 +227,57 @@ class Fit:
     def __repr__(self) -> str:
         return self.summary()
 
+    def _profile(self, name: str, quantile: float) -> np.ndarray:
+        free = natural.free_names(self.problem)
+        if name not in self.names or name not in free or len(free) != len(self.names):
+            raise ValueError(
+                f"profile is {name!r}, but it must be one of {', '.join(self.names)}, and a number "
+                "that is free on its own."
+            )
+        if self.polished is None:
+            raise ValueError(
+                "A profile needs the likelihood function, which a fit made with polish=False, from "
+                "draws alone, or loaded from a file does not have."
+            )
+        index = free.index(name)
+        error = float(np.sqrt(self.covariance_free[index, index]))
+        best = self.polished.best
+        with jax.enable_x64(True):
+            ends = profile_interval(
+                self.polished.likelihood, best.theta, best.local, index, error, quantile
+            )
+        values = []
+        for end in ends:
+            moved = self.theta_free.copy()
+            moved[index] = end
+            shown = natural.shown(self.problem, self._unravel(moved))
+            values.append(float(shown[index]))
+        return np.sort(np.array(values))
+
     def _unravel(self, flat: np.ndarray) -> Theta:
         start, unravel = ravel_pytree(self.problem.start_theta())
         return unravel(jnp.asarray(flat, start.dtype))
 
-    def _natural(self, flat: np.ndarray) -> np.ndarray:
-        tree = self.problem.natural_theta(self._unravel(flat))
-        return np.asarray(ravel_pytree(tree)[0], float)
-
     def _jacobian(self) -> np.ndarray:
         start, unravel = ravel_pytree(self.problem.start_theta())
-
-        def natural(flat: Any) -> Any:
-            return ravel_pytree(self.problem.natural_theta(unravel(flat)))[0]
-
-        return np.asarray(jax.jacobian(natural)(jnp.asarray(self.theta_free, start.dtype)), float)
+        found = jax.jacobian(lambda flat: natural.shown(self.problem, unravel(flat)))(
+            jnp.asarray(self.theta_free, start.dtype)
+        )
+        return np.asarray(found, float)
 
     @staticmethod
     def _need(value: Any) -> Any:
         if value is None:
             raise ValueError(
-                "This fit has no likelihood: it was made with polish=False. Fit again without it."
+                "This fit has no likelihood: it was made with polish=False, or the latents are too "
+                "many for it. Its `doubts` and `notes` say which."
             )
         return value
 
-
-def _dtype(problem: Problem) -> Any:
-    return ravel_pytree(problem.start_latent())[0].dtype
+    def _need_draws(self) -> Posterior:
+        if self.draws is None:
+            raise ValueError(
+                "This fit has no posterior draws: it was made with refresh=False, or BlackJAX is "
+                "not installed (`pip install 'marginax[blackjax]'`)."
+            )
+        return self.draws

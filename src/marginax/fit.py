@@ -6,10 +6,17 @@
 2. polish: the marginal likelihood itself, by quadrature or importance sampling at the modes of the
    blocks, climbed by Newton steps that are taken only if they do not lower it; its curvature there
    is the observed information.
+3. refresh: posterior draws of the latents at the estimate, by BlackJAX chains from the cloud. Where
+   the likelihood could not be computed, they give the last Newton steps and the information too.
 """
 
 import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,16 +27,22 @@ from marginax import stopping
 from marginax.base import Algorithm, Key
 from marginax.checkpoint import Checkpoint
 from marginax.estimate import Fit
-from marginax.inference.by_importance import importance_likelihood
-from marginax.inference.by_quadrature import quadrature_likelihood
-from marginax.inference.doubts import doubts
-from marginax.inference.likelihood import Likelihood
-from marginax.inference.newton import Climb, climb
-from marginax.inference.quadrature import LARGEST_BLOCK
-from marginax.method_choice import choose, overdispersed, start_particles
+from marginax.inference.blocks import flat_latents
+from marginax.inference.doubts import doubts, edges, notes
+from marginax.inference.findings import Findings
+from marginax.inference.polish import (
+    believable,
+    by_draws,
+    by_new_weights,
+    polish,
+    posterior_sampler,
+)
+from marginax.inference.refresh import can_refresh
+from marginax.method_choice import Choice, choose, overdispersed, start_particles
 from marginax.problem import Problem, in_double
 from marginax.result import Run
 from marginax.run import run
+from marginax.stein import Kernel
 
 __all__ = ["fit"]
 
@@ -42,7 +55,9 @@ def fit(
     restarts: int = 3,
     max_steps: int = 500,
     algorithm: Algorithm | None = None,
+    kernel: Kernel | None = None,
     polish: bool = True,
+    refresh: bool = True,
     checkpoint: str | Path | Checkpoint | None = None,
     progress: bool | None = None,
 ) -> Fit:
@@ -55,8 +70,10 @@ def fit(
         restarts: so many starts of theta, the given one first; they must agree to be believed.
         max_steps: the most steps of the particles; the polish goes on from wherever they are.
         algorithm: any algorithm on `problem.free_log_joint` instead of the default.
+        kernel: another kernel for the default algorithm.
         polish: climb the marginal likelihood itself at the end, where that can be computed. Without
             it there are no standard errors.
+        refresh: draw from the posterior of the latents at the estimate, if BlackJAX is installed.
         checkpoint: a folder, or a `Checkpoint`, for the particles' run.
         progress: show a bar; by default only on a terminal.
 
@@ -79,83 +96,108 @@ def fit(
     """
     if restarts < 1:
         raise ValueError(f"restarts is {restarts}, but there must be at least one start.")
-    began = time.perf_counter()
-    theta_key, particle_key, run_key = jax.random.split(key, 3)
+    if algorithm is not None and kernel is not None:
+        raise ValueError("Give algorithm= or kernel=, not both: an algorithm has its own kernel.")
+    timings: dict[str, float] = {}
+    start_key, run_key, draw_key = jax.random.split(key, 3)
+    with _timed(timings, "start"):
+        choice = choose(problem, num_particles, kernel)
+        if algorithm is not None:
+            choice = choice._replace(algorithm=algorithm, words="the given algorithm")
+        thetas, particles = _starts(problem, start_key, choice.num_particles, restarts)
+    with _timed(timings, "particles"):
+        ran = run(
+            run_key,
+            choice.algorithm,
+            thetas,
+            particles,
+            problem.data,
+            max_steps=max_steps * choice.more_steps,
+            # Newton's method does the last digits far more cheaply than the particles.
+            stop=stopping.settled(0.05) if polish and not choice.algorithm.stochastic else None,
+            restarts=restarts,
+            progress=progress,
+            checkpoint=checkpoint,
+        )
+    return _finish(problem, choice, ran, draw_key, timings, with_polish=polish, with_draws=refresh)
+
+
+def _starts(problem: Problem, key: Key, num_particles: int, restarts: int) -> tuple[Any, Any]:
+    theta_key, particle_key = jax.random.split(key)
     flat, unravel = ravel_pytree(problem.start_theta())
-    choice = choose(problem, num_particles)
-    if algorithm is not None:
-        choice = choice._replace(algorithm=algorithm, words="the given algorithm")
-    particles = start_particles(problem, particle_key, choice.num_particles)
     thetas = jnp.asarray(overdispersed(np.asarray(flat), theta_key, restarts), flat.dtype)
-    timings = {"start": time.perf_counter() - began}
+    cloud = start_particles(problem, particle_key, num_particles)
+    clouds = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (restarts, *leaf.shape)), cloud)
+    return jax.vmap(unravel)(thetas), clouds
 
-    began = time.perf_counter()
-    ran = run(
-        run_key,
-        choice.algorithm,
-        jax.vmap(unravel)(thetas),
-        jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (restarts, *leaf.shape)), particles),
-        problem.data,
-        max_steps=max_steps,
-        # Newton's method does the last digits far more cheaply than the particles.
-        stop=stopping.settled(0.05) if polish and not choice.algorithm.stochastic else None,
-        restarts=restarts,
-        progress=progress,
-        checkpoint=checkpoint,
-    )
-    timings["particles"] = time.perf_counter() - began
 
-    began = time.perf_counter()
+def _finish(
+    problem: Problem,
+    choice: Choice,
+    ran: Run,
+    key: Key,
+    timings: dict[str, float],
+    *,
+    with_polish: bool,
+    with_draws: bool,
+) -> Fit:
+    """Everything after the particles: likelihood, information, draws, doubts."""
     ends = np.asarray(jax.vmap(lambda theta: ravel_pytree(theta)[0])(ran.theta), float)
-    climbs, likelihood = _polish(problem, ends, ran) if polish else ([], None)
-    best = max(climbs, key=lambda found: found.local.value, default=None)
-    evidence = None
-    if best is not None and likelihood is not None:
-        with jax.enable_x64(True):
-            best = _finely(likelihood, best)
-            evidence = likelihood.describe(best.theta, best.local.extra)
-    timings["polish"] = time.perf_counter() - began
-    theta = ends[_first_converged(ran)] if best is None else best.theta
+    order = sorted(range(len(ends)), key=lambda i: ran.statuses[i] != "converged")
+    found = Findings(theta=ends[order[0]], start=order[0])
+    with_draws = with_draws and can_refresh()
+    with jax.enable_x64(True):
+        _warn_without_double()
+        double = in_double(problem)
+        if with_polish:
+            with _timed(timings, "polish"):
+                found = found.polished_by(polish(double, ends, order))
+        if with_draws:
+            with _timed(timings, "refresh"):
+                cloud = jax.vmap(partial(flat_latents, double))(
+                    jax.tree.map(lambda leaf: jnp.asarray(leaf[found.start], float), ran.particles)
+                )
+                if with_polish and not (found.evidence and believable(found.evidence)):
+                    climbed = by_draws(double, found.theta, cloud, key)
+                    found = found.climbed_by(climbed, by_new_weights(double, climbed))
+                else:
+                    draw = posterior_sampler(double)
+                    found = found._replace(draws=draw(found.theta, cloud, key))
+        at_edge = edges(problem, found)
     return Fit(
         problem=problem,
-        theta_free=theta,
-        information=None if best is None else -best.local.hessian,
-        evidence=evidence,
+        theta_free=found.theta,
+        information=found.information,
+        score_covariance=found.score_covariance,
+        evidence=found.evidence,
+        draws=found.draws,
         run=ran,
+        start=found.start,
+        edges=tuple(at_edge),
         method=choice.words,
-        doubts=doubts(problem, ran, climbs, best, likelihood, evidence),
+        doubts=doubts(problem, ran, found, at_edge),
+        notes=notes(problem, ran, found, refreshed=with_draws),
         timings=timings,
+        polished=found.polished,
     )
 
 
-def _polish(problem: Problem, ends: np.ndarray, ran: Run) -> tuple[list[Climb], Likelihood | None]:
-    """Climbs from every end that is not where another already led, in double precision."""
-    size = problem.latent_size
-    by_quadrature = problem.num_groups is not None and size <= LARGEST_BLOCK
-    first = _first_converged(ran)
-    order = [first, *(i for i in range(len(ends)) if i != first)]
-    with jax.enable_x64(True):
-        double = in_double(problem)
-        if by_quadrature:
-            likelihood = quadrature_likelihood(double)
-        else:
-            likelihood = importance_likelihood(double, ends[first])
-        climbs: list[Climb] = []
-        for i in order:
-            near = any(np.allclose(ends[i], found.theta, atol=0.02, rtol=0.02) for found in climbs)
-            if not near:
-                climbs.append(climb(likelihood.evaluate, ends[i], likelihood.start))
-    return climbs, likelihood
+@contextmanager
+def _timed(timings: dict[str, float], name: str) -> Iterator[None]:
+    """Notes the seconds spent inside."""
+    began = time.perf_counter()
+    yield
+    timings[name] = time.perf_counter() - began
 
 
-def _finely(likelihood: Likelihood, best: Climb) -> Climb:
-    """The last steps with derivatives that have no noise, where others have."""
-    if likelihood.evaluate_finely is None:
-        return best
-    last = climb(likelihood.evaluate_finely, best.theta, best.local.extra, max_steps=6)
-    return last._replace(settled=last.settled and best.settled)
-
-
-def _first_converged(ran: Run) -> int:
-    good = [i for i, status in enumerate(ran.statuses) if status == "converged"]
-    return good[0] if good else 0
+def _warn_without_double() -> None:
+    try:
+        double = jnp.zeros((), jnp.float64).dtype == jnp.float64
+    except Exception:  # a platform that refuses float64 outright
+        double = False
+    if not double:
+        warnings.warn(
+            "This platform has no float64: information and Newton steps are in float32, and "
+            "standard errors may be off in the third digit.",
+            stacklevel=4,
+        )

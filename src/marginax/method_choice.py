@@ -1,25 +1,38 @@
-"""Which algorithm, kernel and how many particles `fit` takes, by rule, and in words."""
+"""Which algorithm, kernel and how many particles `fit` takes, by rule, and in words.
 
+By the numbers in a block of the latent: up to 150, M-SVGD-EM with a moment-matched kernel and dense
+curvature per block; up to 1,000, M-SVGD-EM coordinate by coordinate with diagonal curvature; beyond
+that MPGD, because Stein clouds of a few particles collapse there.
+"""
+
+from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
 from marginax import kernels, metrics, momentum
 from marginax.algorithms.m_svgd_em import m_svgd_em
+from marginax.algorithms.mpgd import mpgd
 from marginax.base import Algorithm, Key, Particles
-from marginax.em_gradient import em_gradient
-from marginax.inference.likelihood import flat_latents, one_latent
-from marginax.inference.modes import Laplace, laplace
+from marginax.em_gradient import LARGEST_THETA, em_gradient
+from marginax.inference.blocks import as_blocks, place, to_latent
+from marginax.partition import Over
 from marginax.problem import Problem
+from marginax.stein import Kernel
 
-__all__ = ["Choice", "choose", "overdispersed", "start_particles"]
+__all__ = ["LARGEST_DENSE", "Choice", "choose", "overdispersed", "start_particles"]
 
-LARGEST_BLOCK = 150  # latents moved in their own dense curvature
+LARGEST_DENSE = 150  # latents moved in their own dense curvature
+LARGEST_STEIN = 1000  # latents moved by a Stein flow at all
 FEWEST_PARTICLES = 20
+# theta's second derivatives cost as many gradients as it has numbers: beyond these, over few
+# particles.
+MANY_PARAMETERS, FEW_FOR_CURVATURE = 12, 4
 
 
 class Choice(NamedTuple):
@@ -29,72 +42,112 @@ class Choice(NamedTuple):
         algorithm: on free theta and latents.
         num_particles: how many.
         words: which, and why.
+        more_steps: how many times more steps than usual it needs.
     """
 
     algorithm: Algorithm
     num_particles: int
     words: str
+    more_steps: int = 1
 
 
-def choose(problem: Problem, num_particles: int | None = None) -> Choice:
-    """The tuning-free configuration, with blocks as the problem has them.
+def choose(
+    problem: Problem, num_particles: int | None = None, kernel: Kernel | None = None
+) -> Choice:
+    """The configuration for a problem.
 
     Args:
         problem: grouped or not.
         num_particles: if the user wants another number than the rule's.
+        kernel: if the user wants another kernel than the rule's.
     """
     size = problem.latent_size
-    over = "whole" if problem.num_groups is None else "leading"
-    if size > LARGEST_BLOCK:
-        raise ValueError(
-            f"The latent has {size} numbers in one block, but fit moves blocks of at most "
-            f"{LARGEST_BLOCK} in their own curvature. If the model falls into groups, say so with "
-            "`Problem.grouped`; otherwise run a sampler of the family, `run` with `mpgd`."
-        )
-    # A cloud of N particles spans N - 1 dimensions, and its covariance must have full rank.
-    count = num_particles or max(FEWEST_PARTICLES, size + size // 4 + 2)
-    if count <= size:
-        raise ValueError(
-            f"num_particles is {count}, but a block of {size} latents needs more than {size} for a "
-            "covariance of full rank. Leave it out, or give a larger number."
-        )
-    algorithm = m_svgd_em(
+    blocks = "one block" if problem.num_groups is None else f"{problem.num_groups} groups"
+    if kernel is not None:
+        count = num_particles or max(FEWEST_PARTICLES, min(size, LARGEST_DENSE) + 2)
+        algorithm = _stein(problem, kernel)
+        return Choice(algorithm, count, f"M-SVGD-EM, {count} particles, the given kernel")
+    if size <= LARGEST_DENSE:
+        # A cloud of N particles spans N - 1 dimensions, and its covariance must have full rank.
+        count = num_particles or max(FEWEST_PARTICLES, size + size // 4 + 2)
+        if count <= size:
+            raise ValueError(
+                f"num_particles is {count}, but a block of {size} latents needs more than {size} "
+                "for a covariance of full rank. Leave it out, or give a larger number."
+            )
+        over: Over = "whole" if problem.num_groups is None else "leading"
+        words = f"M-SVGD-EM, {count} particles, a moment-matched kernel and curvature in {blocks}"
+        return Choice(_stein(problem, _matched(over)), count, words)
+    count = num_particles or FEWEST_PARTICLES
+    if size <= LARGEST_STEIN:
+        words = f"M-SVGD-EM, {count} particles, coordinate by coordinate with diagonal curvature"
+        words += f" (a block has {size} latents, too many for dense curvature)"
+        return Choice(_stein(problem, _matched("coordinates")), count, words)
+    words = f"MPGD, {count} particles (a block has {size} latents, too many for a Stein flow)"
+    return Choice(_langevin(problem), count, words, more_steps=10)
+
+
+def _matched(over: Over) -> Kernel:
+    return kernels.blockwise(kernels.moment_matched(kernels.rbf("mean")), over)
+
+
+def _stein(problem: Problem, kernel: Kernel) -> Algorithm:
+    size = problem.num_parameters
+    few = FEW_FOR_CURVATURE if size > MANY_PARAMETERS else None
+    return m_svgd_em(
         problem.free_log_joint,
-        em_gradient(),
+        em_gradient(few) if size <= LARGEST_THETA else optax.adagrad(0.1),
         0.5,
-        kernels.blockwise(kernels.moment_matched(kernels.rbf("mean")), over),
+        kernel,
         theta_momentum=momentum.adaptive_restart(),
         particle_momentum=momentum.adaptive_restart(),
-        particle_metric=metrics.curvature(largest_block=LARGEST_BLOCK),
+        particle_metric=metrics.curvature(largest_block=LARGEST_DENSE),
     )
-    blocks = "one block" if problem.num_groups is None else f"{problem.num_groups} groups"
-    words = f"M-SVGD-EM, {count} particles, a moment-matched kernel and curvature in {blocks}"
-    return Choice(algorithm, count, words)
+
+
+def _langevin(problem: Problem) -> Algorithm:
+    """MPGD with a step that the largest curvature allows, found by the power method."""
+    start = (problem.start_theta(), problem.start_latent())
+    flat, unravel = ravel_pytree(start)
+
+    @jax.jit
+    def largest_curvature(flat: Array, data: object) -> Array:
+        def log_joint(both: Array) -> Array:
+            theta, latent = unravel(both)
+            return problem.free_log_joint(theta, latent, data)
+
+        gradient = jax.grad(log_joint)
+
+        def power(v: Array, _: None) -> tuple[Array, Array]:
+            w = jax.jvp(gradient, (flat,), (v,))[1]
+            size = jnp.linalg.norm(w)
+            return w / jnp.maximum(size, 1e-30), size
+
+        v = jax.random.normal(jax.random.key(0), flat.shape, flat.dtype)
+        return jax.lax.scan(power, v / jnp.linalg.norm(v), None, 30)[1][-1]
+
+    largest = max(float(largest_curvature(flat, problem.data)), 1e-12)
+    # In units of the curvature: friction 1, momentum 0.9, a step that resolves the fastest mode.
+    step = 2.5 / largest
+    return mpgd(problem.free_log_joint, step, friction=1.0, inverse_mass=0.1 / step)
 
 
 def start_particles(problem: Problem, key: Key, num_particles: int) -> Particles:
     """A cloud around the modes of the blocks at the start of theta, a tenth as wide as they are.
 
     Narrow on purpose: the first steps of theta then see each block's best guess, not its spread,
-    and the flow widens a cloud much faster than it narrows one.
+    and the flow widens a cloud much faster than it narrows one. Blocks without dense curvature
+    start where the problem says, with spread.
     """
-    theta = problem.start_theta()
-    _, unravel = ravel_pytree(one_latent(problem))
-    grouped = problem.num_groups is not None
-    log_joint = problem.free_group_log_joint if grouped else problem.free_log_joint
-    data = problem.data if grouped else jax.tree.map(lambda leaf: leaf[None], problem.data)
-
-    @jax.jit
-    def find(starts: Array, data: object) -> Laplace:
-        return jax.vmap(lambda start, y: laplace(lambda x: log_joint(theta, unravel(x), y), start))(
-            starts, data
-        )
-
-    at = find(flat_latents(problem), data)
-    z = jax.random.normal(key, (num_particles, *at.mode.shape), at.mode.dtype)
+    blocks = as_blocks(problem)
+    shape = (num_particles, *blocks.start.shape)
+    z = jax.random.normal(key, shape, blocks.start.dtype)
+    if problem.latent_size > LARGEST_DENSE:
+        return jax.vmap(partial(to_latent, problem))(blocks.start[None] + 0.1 * z)
+    theta = ravel_pytree(problem.start_theta())[0]
+    at = jax.jit(partial(place, blocks))(theta, blocks.start, blocks.data)
     cloud = at.mode[None] + 0.1 * jnp.einsum("gpq,ngq->ngp", at.root, z)
-    each = jax.vmap(jax.vmap(unravel))(cloud)
-    return each if grouped else jax.tree.map(lambda leaf: leaf[:, 0], each)
+    return jax.vmap(partial(to_latent, problem))(cloud)
 
 
 def overdispersed(theta: np.ndarray, key: Key, restarts: int) -> np.ndarray:

@@ -41,6 +41,7 @@ class Problem:
         constrain_latent: likewise for the latent; the change of volume is added to the density.
         names: names for the entries of theta, `{"b": ["intercept", "slope"]}`; by default made
             from the tree.
+        num_observations: how many there are, for BIC; by default the groups are counted.
         num_groups: set by `Problem.grouped`.
         group_log_joint: set by `Problem.grouped`.
     """
@@ -52,6 +53,7 @@ class Problem:
     constrain_theta: PyTree = None
     constrain_latent: PyTree = None
     names: Mapping[str, Any] = field(default_factory=dict)
+    num_observations: int | None = None
     num_groups: int | None = None
     group_log_joint: LogJoint | None = None
 
@@ -66,6 +68,7 @@ class Problem:
         constrain_theta: PyTree = None,
         constrain_latent: PyTree = None,
         names: Mapping[str, Any] | None = None,
+        num_observations: int | None = None,
     ) -> "Problem":
         """A model whose groups are independent given theta.
 
@@ -78,6 +81,7 @@ class Problem:
             constrain_theta: as above.
             constrain_latent: as above, for one group.
             names: as above.
+            num_observations: as above.
         """
         sizes = {np.shape(leaf)[:1] for leaf in jax.tree.leaves(data)}
         if len(sizes) != 1 or () in sizes or (0,) in sizes:
@@ -98,6 +102,7 @@ class Problem:
             constrain_theta=constrain_theta,
             constrain_latent=constrain_latent,
             names=names or {},
+            num_observations=num_observations,
             num_groups=num_groups,
             group_log_joint=log_joint,
         )
@@ -157,7 +162,27 @@ class Problem:
             self.natural_theta(theta), forward(self.constrain_latent, latent), data
         ) + log_volume(self.constrain_latent, latent)
 
+    def with_data(self, data: Data) -> "Problem":
+        """The same model of other data, for simulated data sets and new samples."""
+        if self.group_log_joint is None:
+            return replace(self, data=data)
+        return Problem.grouped(
+            self.group_log_joint,
+            data,
+            theta=self.theta,
+            latent=self.latent,
+            constrain_theta=self.constrain_theta,
+            constrain_latent=self.constrain_latent,
+            names=self.names,
+            num_observations=self.num_observations,
+        )
+
     # What tables say.
+
+    @property
+    def sample_size(self) -> int | None:
+        """What BIC counts: observations where given, otherwise groups."""
+        return self.num_observations or self.num_groups
 
     @property
     def num_parameters(self) -> int:
@@ -169,29 +194,6 @@ class Problem:
         """Numbers in the latent of one group, or in the whole latent without groups."""
         one = inverse(self.constrain_latent, self.latent)
         return ravel_pytree(one)[0].size
-
-    def natural_names(self) -> tuple[str, ...]:
-        """A name for every number of theta on its natural scale, in the order of ravelling."""
-        found: list[str] = []
-        for path, leaf in tree_flatten_with_path(self.theta)[0]:
-            base = path_name(path)
-            given = self.names.get(base)
-            if given is None:
-                given = (
-                    [base]
-                    if leaf.ndim == 0
-                    else [
-                        f"{base}[{','.join(map(str, index))}]" for index in np.ndindex(leaf.shape)
-                    ]
-                )
-            given = [given] if isinstance(given, str) else [str(x) for x in np.ravel(given)]
-            if len(given) != leaf.size:
-                raise ValueError(
-                    f"names[{base!r}] has {len(given)} names, but theta has {leaf.size} numbers "
-                    "there."
-                )
-            found += given
-        return tuple(found)
 
 
 def path_name(path: Any) -> str:

@@ -12,9 +12,11 @@ def summary_text(fit: Any) -> str:
     """What `print(fit)` shows."""
     lines = [f"Maximum marginal likelihood: {fit.method}", ""]
     lines += _table(fit)
-    lines += ["", *_likelihood(fit)]
+    lines += ["", *_likelihood(fit), *_draws(fit)]
     seconds = ", ".join(f"{name} {value:.1f} s" for name, value in fit.timings.items())
     lines += [f"time: {seconds}", "", *_verdict(fit)]
+    for note in fit.notes:
+        lines += textwrap.wrap(f"Note: {note}", 96, subsequent_indent="    ")
     return "\n".join(lines)
 
 
@@ -30,30 +32,43 @@ def _table(fit: Any) -> list[str]:
     )
     rows = []
     for name, x, se, (low, high) in zip(names, estimates, errors, intervals, strict=True):
-        if se == 0:
-            continue  # fixed by construction: the zeros and the corner of a Cholesky factor
-        z = x / se if np.isfinite(se) and se > 0 else np.nan
+        z = f"{x / se:8.2f}" if np.isfinite(se) else f"{'-':>8}"
         interval = f"[{_number(low).strip()}, {_number(high).strip()}]"
-        rows.append(f"{name:<{width}} {_number(x)} {_number(se)} {z:8.2f} {interval:>25}")
+        interval = "-" if np.isnan(se) else interval
+        rows.append(f"{name:<{width}} {_number(x)} {_number(se)} {z} {interval:>25}")
     return [head, *rows]
 
 
 def _likelihood(fit: Any) -> list[str]:
     evidence = fit.evidence
     if evidence is None:
-        return ["log likelihood not computed (polish=False)"]
-    groups = fit.problem.num_groups
+        return ["log likelihood not computed"]
+    groups, counted = fit.problem.num_groups, fit.problem.num_observations
     line = f"log likelihood {evidence.log_likelihood:.3f} (error {evidence.error:.1g})"
     line += f", AIC {fit.aic:.2f}"
-    if groups is not None:
-        line += f", BIC {fit.bic:.2f} (n = {groups} groups)"
+    if fit.problem.sample_size is not None:
+        line += f", BIC {fit.bic:.2f} (n = {fit.problem.sample_size} "
+        line += f"{'groups' if counted is None else 'observations'})"
     lines = [line, f"by {evidence.method}"]
     if np.isfinite(evidence.effective_draws):
         worst = "" if groups is None else " in the worst group"
         lines[-1] += f"; {evidence.effective_draws:.0f} effective draws{worst}"
         lines[-1] += f", Pareto k {evidence.pareto_k:.2f}"
-        share = np.max(fit.monte_carlo_error() / np.maximum(fit.standard_errors(), 1e-300))
+    return lines
+
+
+def _draws(fit: Any) -> list[str]:
+    lines = []
+    if fit.information is not None and np.any(fit.score_covariance > 0):
+        errors = fit.standard_errors()
+        known = np.isfinite(errors)
+        share = np.max(fit.monte_carlo_error()[known] / errors[known], initial=0.0)
         lines.append(f"Monte Carlo error of the estimates: at most {share:.1%} of a standard error")
+    if fit.draws is not None:
+        lines.append(
+            f"posterior of the latents: {fit.draws.sampler}, R-hat {fit.draws.rhat:.3f}, "
+            f"{fit.draws.effective_draws:.0f} effective draws of the worst"
+        )
     return lines
 
 
@@ -69,4 +84,5 @@ def _verdict(fit: Any) -> list[str]:
 
 
 def _number(value: float) -> str:
-    return f"{value:11.4g}" if np.isfinite(value) else f"{'unbounded':>11}"
+    words = "-" if np.isnan(value) else "unbounded"
+    return f"{value:11.4g}" if np.isfinite(value) else f"{words:>11}"

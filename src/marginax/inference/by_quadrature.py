@@ -6,13 +6,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
-from marginax.inference.likelihood import Evidence, Likelihood, compiled_local, flat_latents
+from marginax.inference.blocks import as_blocks, place
+from marginax.inference.likelihood import Evidence, Likelihood
 from marginax.inference.modes import Laplace
 from marginax.inference.newton import Local
-from marginax.inference.quadrature import ORDERS, place, quadrature
+from marginax.inference.quadrature import ORDERS, quadrature
 from marginax.problem import Problem
 
 __all__ = ["quadrature_likelihood"]
@@ -20,30 +20,31 @@ __all__ = ["quadrature_likelihood"]
 
 def quadrature_likelihood(problem: Problem) -> Likelihood:
     """Exact up to the error of the rule, which a finer one tells."""
-    flat, unravel = ravel_pytree(problem.start_theta())
-    order = ORDERS[problem.latent_size]
-
-    def locate(theta: Array, start: Array, data: Any) -> Laplace:
-        return place(problem, unravel(theta), start, data)
+    blocks = as_blocks(problem)
+    order = ORDERS[blocks.start.shape[1]]
 
     def total(theta: Array, at: Laplace, data: Any) -> Array:
-        return jnp.sum(quadrature(problem, unravel(theta), at, data, order).log_marginal)
+        return jnp.sum(quadrature(blocks, theta, at, data, order).log_marginal)
 
-    local = compiled_local(locate, total)
+    @jax.jit
+    def local(theta: Array, start: Array, data: Any) -> Any:
+        at = place(blocks, theta, start, data)
+        value, gradient = jax.value_and_grad(total)(theta, at, data)
+        return value, gradient, jax.hessian(total)(theta, at, data), at.mode
 
     def evaluate(theta: np.ndarray, start: Array) -> Local:
-        return local(theta, start, problem.data)
+        value, gradient, hessian, mode = local(jnp.asarray(theta), start, blocks.data)
+        return Local(float(value), np.asarray(gradient), np.asarray(hessian), mode)
 
     @jax.jit
     def two_rules(theta: Array, start: Array, data: Any) -> Any:
-        at = locate(theta, start, data)
-        return tuple(
-            quadrature(problem, unravel(theta), at, data, nodes) for nodes in (order, order + 4)
-        )
+        at = place(blocks, theta, start, data)
+        return tuple(quadrature(blocks, theta, at, data, nodes) for nodes in (order, order + 4))
 
     def describe(theta: np.ndarray, start: Array) -> Evidence:
-        coarse, fine = two_rules(jnp.asarray(theta), start, problem.data)
+        coarse, fine = two_rules(jnp.asarray(theta), start, blocks.data)
         difference = np.abs(np.asarray(fine.log_marginal - coarse.log_marginal))
+        num_points = len(difference) * (order + 4) ** start.shape[1]
         return Evidence(
             method=f"adaptive Gauss-Hermite quadrature, {order + 4} nodes per dimension",
             log_likelihood=float(np.sum(fine.log_marginal)),
@@ -51,9 +52,10 @@ def quadrature_likelihood(problem: Problem) -> Likelihood:
             by_group=np.asarray(fine.log_marginal),
             effective_draws=math.inf,
             pareto_k=math.nan,
-            score_covariance=np.zeros((flat.size, flat.size)),
+            score_covariance=np.zeros((len(theta), len(theta))),
             mean=np.asarray(fine.mean),
             sd=np.sqrt(np.asarray(fine.variance)),
+            undefined=float(np.sum(fine.num_undefined)) / num_points,
         )
 
-    return Likelihood("quadrature", flat_latents(problem), evaluate, describe)
+    return Likelihood("quadrature", blocks.start, evaluate, describe)

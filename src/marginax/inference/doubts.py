@@ -1,114 +1,134 @@
-"""Every reason to doubt a fit, in sentences."""
+"""Every reason to doubt a fit, in sentences, and what else one should know."""
 
 import jax
 import numpy as np
-from jax.tree_util import tree_flatten_with_path
 
-from marginax.bijections import Bijection, identity
-from marginax.inference.likelihood import Evidence, Likelihood
-from marginax.inference.newton import Climb
-from marginax.problem import Problem, path_name
+from marginax.bijections import identity
+from marginax.constraints import is_map
+from marginax.inference.findings import Findings
+from marginax.inference.information import unbounded
+from marginax.inference.likelihood import Evidence
+from marginax.inference.polish import Polished, believable
+from marginax.natural import free_names
+from marginax.problem import Problem
 from marginax.result import Run
 
-__all__ = ["doubts", "free_names", "unbounded"]
+__all__ = ["doubts", "edges", "notes"]
 
 
-def doubts(
-    problem: Problem,
-    ran: Run,
-    climbs: list[Climb],
-    best: Climb | None,
-    likelihood: Likelihood | None,
-    evidence: Evidence | None,
-) -> tuple[str, ...]:
+def doubts(problem: Problem, ran: Run, found: Findings, at_edge: dict[int, str]) -> tuple[str, ...]:
     """What the summary has to say beside the numbers."""
-    found: list[str] = []
-    if best is None:
-        if not ran.converged:
-            found.append(f"The particles did not come to rest: {ran.reason}")
-        if ran.cloud is not None and not ran.cloud.ok:
-            found += ran.cloud.warnings
-        found.append("There are no standard errors: the likelihood itself was not computed.")
-        return tuple(found)
-    edges = at_the_edge(problem, best, likelihood)
-    if not best.settled and not edges:
-        found.append(
-            "The likelihood still rises slowly where Newton's method gave up: the maximum may be "
-            "at infinity (separation, or a parameter the data say nothing about)."
+    if found.information is None:
+        return tuple(_of_the_particles(ran))
+    said = list(at_edge.values())
+    if found.polished is not None:
+        best = found.polished.best
+        if not best.settled and not at_edge:
+            said.append(
+                "The likelihood still rises slowly where Newton's method gave up: the maximum may "
+                "be at infinity (separation, or a parameter the data say nothing about)."
+            )
+        said += _other_maxima(found.polished)
+    elif found.climbed is not None and not found.climbed.settled:
+        said.append(
+            "The last Newton steps, from posterior draws, still moved by more than their Monte "
+            "Carlo error."
         )
-    found += edges
     names = free_names(problem)
-    flat = [
-        name for name, loose in zip(names, unbounded(-best.local.hessian), strict=True) if loose
-    ]
+    inside = [i for i in range(len(names)) if i not in at_edge]
+    loose = unbounded(found.information[np.ix_(inside, inside)])
+    flat = [names[i] for i, is_loose in zip(inside, loose, strict=True) if is_loose]
     if flat:
-        found.append(
+        said.append(
             f"The likelihood is flat in {', '.join(flat)}: the data do not determine "
             f"{'it' if len(flat) == 1 else 'them'}, or the maximum is at infinity (separation). "
             "The standard errors are unbounded."
         )
-    found += _other_maxima(climbs, best)
-    if evidence is not None:
-        found += _evidence(evidence)
-    return tuple(found)
+    if found.evidence is not None:
+        said += _of_the_evidence(found.evidence, by_draws=found.climbed is not None)
+    if found.draws is not None and (found.draws.rhat > 1.05 or found.draws.effective_draws < 100):
+        said.append(
+            f"The posterior draws of the latents have not mixed (R-hat {found.draws.rhat:.2f}, "
+            f"{found.draws.effective_draws:.0f} effective draws of the worst latent): the "
+            "posterior may have several modes."
+        )
+    return tuple(said)
 
 
-def free_names(problem: Problem) -> tuple[str, ...]:
-    """A name for every free number of theta."""
-    names = []
-    for path, leaf in tree_flatten_with_path(problem.start_theta())[0]:
-        base = path_name(path)
-        names += [base] if leaf.ndim == 0 else [f"{base}[{i}]" for i in range(leaf.size)]
-    return tuple(names)
+def notes(problem: Problem, ran: Run, found: Findings, *, refreshed: bool) -> tuple[str, ...]:
+    """What is no reason to doubt the estimate, but should be known."""
+    said = []
+    lost = [s for s in ran.statuses if s in ("diverged", "nonfinite")]
+    if lost and found.information is not None:
+        said.append(
+            f"{len(lost)} of {len(ran.statuses)} runs of the particles ended as "
+            f"{' and '.join(sorted(set(lost)))}; Newton's method went on from their last good "
+            "point."
+        )
+    empty = _without_data(problem, found.evidence)
+    if empty:
+        some = ", ".join(map(str, empty[:5])) + (", ..." if len(empty) > 5 else "")
+        said.append(
+            f"{len(empty)} of {problem.num_groups} groups ({some}) say nothing: their likelihood "
+            "is 1 whatever their latents, as without data. These follow the prior."
+        )
+    if found.climbed is not None:
+        said.append(
+            "The likelihood could not be climbed itself; the estimate and its information come "
+            f"from posterior draws (Louis), in {found.climbed.num_steps} steps."
+        )
+    if found.draws is None and not refreshed:
+        said.append("There are no posterior draws (refresh=False, or BlackJAX is not installed).")
+    return tuple(said)
 
 
-def unbounded(information: np.ndarray) -> np.ndarray:
-    """Which coordinates have a share in a direction without information."""
-    scale = np.sqrt(np.maximum(np.abs(np.diag(information)), 1e-300))
-    w, v = np.linalg.eigh(information / np.outer(scale, scale))
-    loose = w < 1e-7
-    share = np.sum((v[:, loose] / scale[:, None]) ** 2, axis=1)
-    largest = share.max(initial=0.0)
-    return share > 1e-6 * largest if largest > 0 else np.zeros(len(scale), bool)
-
-
-def at_the_edge(problem: Problem, best: Climb, likelihood: Likelihood | None) -> list[str]:
+def edges(problem: Problem, found: Findings) -> dict[int, str]:
     """Constrained parameters whose likelihood is no lower at the edge of what is allowed."""
-    found: list[str] = []
-    if likelihood is None:
-        return found
-    maps = jax.tree.leaves(problem.constrain_theta, is_leaf=lambda m: isinstance(m, Bijection))
+    if found.polished is None:
+        return {}
+    best, likelihood = found.polished.best, found.polished.likelihood
+    maps = jax.tree.leaves(problem.constrain_theta, is_leaf=is_map)
     leaves = jax.tree.leaves(problem.start_theta())
     owner = np.repeat(np.arange(len(leaves)), [leaf.size for leaf in leaves])
-    names = free_names(problem)
-    for i, name in enumerate(names):
+    extra = best.local.extra[0] if isinstance(best.local.extra, tuple) else best.local.extra
+    at_edge: dict[int, str] = {}
+    here = None
+    for i, name in enumerate(free_names(problem)):
         to = maps[owner[i]]
-        if to is identity or to.name.startswith("correlation"):
+        # A standard error below 2 on the reals is far from any edge.
+        if to is identity or -best.local.hessian[i, i] > 0.25:
             continue
-        curvature = -best.local.hessian[i, i]
-        if curvature > 0.25:  # a standard error below 2 on the reals: far from any edge
-            continue
-        ends = (-1.0,) if to.name == "positive" else (-1.0, 1.0)
-        for side in ends:
+        here = likelihood.evaluate(best.theta, extra) if here is None else here
+        for side in (-1.0,) if to.name == "positive" else (-1.0, 1.0):
             moved = best.theta.copy()
             moved[i] += 4 * side
-            with jax.enable_x64(True):
-                there = likelihood.evaluate(moved, best.local.extra)
-            if there.value > best.local.value - 1e-3:
+            if likelihood.evaluate(moved, extra).value > here.value - 1e-3:
                 where = "0" if to.name == "positive" else f"an end of its {to.name}"
-                found.append(
-                    f"{name} is at the boundary: the likelihood is as high at {where}. Its "
-                    "standard error and interval mean nothing, and a likelihood-ratio test of it "
-                    "is conservative."
+                where = "-1 or 1" if to.name.startswith("correlation") else where
+                at_edge[i] = (
+                    f"{name} is at the boundary: the likelihood is as high at {where}. It has no "
+                    "standard error, the others' are with it fixed there, and a likelihood-ratio "
+                    "test of it is conservative."
                 )
                 break
-    return found
+    return at_edge
 
 
-def _other_maxima(climbs: list[Climb], best: Climb) -> list[str]:
+def _of_the_particles(ran: Run) -> list[str]:
+    said = []
+    if not ran.converged:
+        said.append(f"The particles did not come to rest: {ran.reason}")
+    if ran.cloud is not None and not ran.cloud.ok:
+        said += ran.cloud.warnings
+    said.append("There are no standard errors: the likelihood itself was not computed.")
+    return said
+
+
+def _other_maxima(polished: Polished) -> list[str]:
+    best = polished.best
     other = [
         found.local.value
-        for found in climbs
+        for found in polished.climbs
         if found is not best
         and found.settled
         and not np.allclose(found.theta, best.theta, atol=0.02, rtol=0.02)
@@ -123,21 +143,29 @@ def _other_maxima(climbs: list[Climb], best: Climb) -> list[str]:
     ]
 
 
-def _evidence(evidence: Evidence) -> list[str]:
-    found = []
-    if evidence.pareto_k > 0.7:
-        found.append(
-            f"Importance sampling cannot be believed (Pareto k {evidence.pareto_k:.2f}, above "
-            "0.7): the posterior is far from Gaussian."
-        )
-    elif evidence.effective_draws < 200:
-        found.append(
-            f"Importance sampling has only {evidence.effective_draws:.0f} effective draws; the "
-            "estimate has a visible Monte Carlo error."
+def _of_the_evidence(evidence: Evidence, *, by_draws: bool) -> list[str]:
+    said = []
+    if not believable(evidence):
+        what = "The log likelihood" if by_draws else "Importance sampling"
+        said.append(
+            f"{what} cannot be believed (Pareto k {evidence.pareto_k:.2f}, which should be below "
+            f"0.7; {evidence.effective_draws:.0f} effective draws): the posterior is far from "
+            "Gaussian."
         )
     if np.isnan(evidence.pareto_k) and evidence.error > 0.05:
-        found.append(
+        said.append(
             f"Two quadrature rules differ by {evidence.error:.2g} in the log likelihood: the "
             "posteriors of the groups are far from Gaussian."
         )
-    return found
+    if evidence.undefined > 0:
+        said.append(
+            f"log_joint was NaN at {evidence.undefined:.1%} of the points of the integral, which "
+            "counted as zero density. If that is not what NaN means there, the estimate is wrong."
+        )
+    return said
+
+
+def _without_data(problem: Problem, evidence: Evidence | None) -> list[int]:
+    if problem.num_groups is None or evidence is None or evidence.by_group is None:
+        return []
+    return [int(g) for g in np.flatnonzero(np.abs(evidence.by_group) < 1e-8)]

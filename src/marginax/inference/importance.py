@@ -11,11 +11,11 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-import jax
 import numpy as np
 from jaxtyping import Array, Float
 from scipy import special, stats
 
+from marginax.inference.blocks import finite_values
 from marginax.inference.modes import Laplace
 
 __all__ = ["Draws", "log_ratios", "pareto_k", "standard_draws"]
@@ -54,12 +54,11 @@ def log_ratios(
     at: Laplace,
     z: Float[Array, "draws p"],
     log_q: Float[Array, " draws"],
-) -> tuple[Float[Array, " draws"], Float[Array, "draws p"]]:
-    """l(x_s) - log q(x_s) for every draw, and the draws."""
-    at = jax.lax.stop_gradient(at)
+) -> tuple[Float[Array, " draws"], Float[Array, "draws p"], Array]:
+    """l(x_s) - log q(x_s) for every draw, the draws, and at how many of them l is NaN."""
     points = at.mode[None] + z @ at.root.T
-    values = jax.vmap(log_density)(points)
-    return values - log_q + at.log_root, points
+    values, undefined = finite_values(log_density, points, at.mode)
+    return values - log_q + at.log_root, points, undefined
 
 
 def pareto_k(ratios: np.ndarray) -> float:

@@ -7,17 +7,12 @@ reported at the end, so that Newton steps, standard errors and evidence are writ
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
-from marginax.inference.modes import Laplace
 from marginax.inference.newton import Local
-from marginax.problem import Problem
 
-__all__ = ["Evidence", "Likelihood", "compiled_local", "flat_latents", "one_latent"]
+__all__ = ["Evidence", "Likelihood"]
 
 
 class Evidence(NamedTuple):
@@ -32,8 +27,9 @@ class Evidence(NamedTuple):
         pareto_k: of the worst group; above 0.7 importance sampling cannot be believed. NaN for
             quadrature.
         score_covariance: of the gradient's own error, zero for quadrature.
-        mean: posterior means of the latent, on the reals, flat.
+        mean: posterior means of the latent, on the reals, a row per block.
         sd: posterior standard deviations.
+        undefined: the share of points at which the log density was NaN.
     """
 
     method: str
@@ -45,6 +41,7 @@ class Evidence(NamedTuple):
     score_covariance: np.ndarray
     mean: np.ndarray
     sd: np.ndarray
+    undefined: float = 0.0
 
 
 class Likelihood(NamedTuple):
@@ -55,8 +52,8 @@ class Likelihood(NamedTuple):
         start: what the first evaluation starts its mode search from, [blocks, size].
         evaluate: `evaluate(theta, start) -> Local`.
         describe: `describe(theta, start) -> Evidence`.
-        evaluate_finely: a dearer `evaluate` without the draws' noise in its derivatives, for the
-            last steps; None where `evaluate` has none.
+        evaluate_finely: the same with a dearer Hessian without the draws' noise, for the last
+            steps; None where `evaluate` has none.
     """
 
     method: str
@@ -64,38 +61,3 @@ class Likelihood(NamedTuple):
     evaluate: Callable[[np.ndarray, Any], Local]
     describe: Callable[[np.ndarray, Any], Evidence]
     evaluate_finely: Callable[[np.ndarray, Any], Local] | None = None
-
-
-def compiled_local(
-    locate: Callable[..., Laplace], total: Callable[..., Array]
-) -> Callable[..., Local]:
-    """Compiles `total(theta, at, data, ...)` with its derivatives, placed by `locate` at theta.
-
-    Args:
-        locate: `locate(theta, start, data)`, modes and curvatures of the blocks.
-        total: the log likelihood, with the placement held fixed.
-    """
-
-    @jax.jit
-    def everything(theta: Array, start: Array, data: Any, *more: Array) -> Any:
-        at = jax.lax.stop_gradient(locate(theta, start, data))
-        value, gradient = jax.value_and_grad(total)(theta, at, data, *more)
-        return value, gradient, jax.hessian(total)(theta, at, data, *more), at.mode
-
-    def local(theta: np.ndarray, start: Array, data: Any, *more: Array) -> Local:
-        value, gradient, hessian, mode = everything(jnp.asarray(theta), start, data, *more)
-        return Local(float(value), np.asarray(gradient), np.asarray(hessian), mode)
-
-    return local
-
-
-def one_latent(problem: Problem) -> Any:
-    """The latent of one block, a group's or the whole, on the reals."""
-    whole = problem.start_latent()
-    return whole if problem.num_groups is None else jax.tree.map(lambda leaf: leaf[0], whole)
-
-
-def flat_latents(problem: Problem) -> Array:
-    """Where the mode search starts: [blocks, size]."""
-    flat = ravel_pytree(one_latent(problem))[0]
-    return jnp.tile(flat, (problem.num_groups or 1, 1))

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["Climb", "Local", "by_differences", "climb"]
+__all__ = ["Climb", "Local", "climb"]
 
 
 class Local(NamedTuple):
@@ -97,27 +97,3 @@ def _step(local: Local, radius: float) -> tuple[np.ndarray, float]:
     scaled = scaled * min(1.0, radius / max(length, 1e-300))
     step = scaled * scales
     return step, float(local.gradient @ step) / 2
-
-
-def by_differences(
-    value: Callable[[np.ndarray], float], theta: np.ndarray, steps: np.ndarray
-) -> tuple[float, np.ndarray, np.ndarray]:
-    """The value, gradient and Hessian by central differences with these steps.
-
-    Args:
-        value: smooth, and known to many more digits than are asked for.
-        theta: where.
-        steps: one per coordinate, a small part of its standard error.
-    """
-    here, size = value(theta), len(theta)
-    moves = np.diag(steps)
-    ahead = np.array([value(theta + move) for move in moves])
-    behind = np.array([value(theta - move) for move in moves])
-    hessian = np.diag((ahead - 2 * here + behind) / steps**2)
-    for i in range(size):
-        for j in range(i):
-            both = moves[i] + moves[j]
-            mixed = value(theta + both) + value(theta - both) + 2 * here
-            mixed -= ahead[i] + behind[i] + ahead[j] + behind[j]
-            hessian[i, j] = hessian[j, i] = mixed / (2 * steps[i] * steps[j])
-    return here, (ahead - behind) / (2 * steps), hessian

@@ -8,20 +8,18 @@ move in derivatives with respect to theta, which are then those of the integral.
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
-from marginax.base import Data, Theta
-from marginax.inference.likelihood import one_latent
-from marginax.inference.modes import Laplace, laplace
-from marginax.problem import Problem
+from marginax.base import Data
+from marginax.inference.blocks import Blocks, finite_values
+from marginax.inference.modes import Laplace
 
-__all__ = ["LARGEST_BLOCK", "Moments", "nodes_and_weights", "place", "quadrature"]
+__all__ = ["LARGEST_BLOCK", "ORDERS", "Moments", "nodes_and_weights", "quadrature"]
 
 LARGEST_BLOCK = 3  # dimensions of a group's latent; beyond it the nodes are too many
 ORDERS = {1: 25, 2: 15, 3: 11}  # nodes per dimension
@@ -34,11 +32,13 @@ class Moments(NamedTuple):
         log_marginal: log p_theta(y_g), one per group.
         mean: E[x_g | y_g], on the reals.
         variance: Var[x_g | y_g], coordinate by coordinate.
+        num_undefined: nodes at which the log density is NaN.
     """
 
     log_marginal: Float[Array, " groups"]
     mean: Float[Array, "groups p"]
     variance: Float[Array, "groups p"]
+    num_undefined: Any
 
 
 def nodes_and_weights(size: int, order: int) -> tuple[np.ndarray, np.ndarray]:
@@ -52,32 +52,23 @@ def nodes_and_weights(size: int, order: int) -> tuple[np.ndarray, np.ndarray]:
     )
 
 
-def place(problem: Problem, theta: Theta, starts: Float[Array, "groups p"], data: Data) -> Laplace:
-    """The mode and curvature of every group's posterior at theta, from the given starts."""
-    _, unravel = ravel_pytree(one_latent(problem))
-
-    def one(start: Float[Array, " p"], y: Data) -> Laplace:
-        return laplace(lambda x: problem.free_group_log_joint(theta, unravel(x), y), start)
-
-    return jax.vmap(one)(starts, data)
-
-
-def quadrature(problem: Problem, theta: Theta, at: Laplace, data: Data, order: int) -> Moments:
+def quadrature(blocks: Blocks, theta: Array, at: Laplace, data: Data, order: int) -> Moments:
     """The groups' log marginal likelihoods and posterior moments, with nodes placed at `at`."""
-    _, unravel = ravel_pytree(one_latent(problem))
     size = at.mode.shape[1]
     nodes, log_weights = (
         jnp.asarray(part, at.mode.dtype) for part in nodes_and_weights(size, order)
     )
 
-    def one(at: Laplace, y: Data) -> Moments:
+    def one(at: Laplace, y: Any) -> Moments:
         points = at.mode[None] + math.sqrt(2) * nodes @ at.root.T
-        values = jax.vmap(lambda x: problem.free_group_log_joint(theta, unravel(x), y))(points)
+        values, undefined = finite_values(
+            lambda x: blocks.log_density(theta, x, y), points, at.mode
+        )
         terms = values + log_weights
         total = jax.nn.logsumexp(terms)
         share = jnp.exp(terms - total)
         mean = share @ points
         variance = share @ (points - mean[None]) ** 2
-        return Moments(total + size / 2 * math.log(2) + at.log_root, mean, variance)
+        return Moments(total + size / 2 * math.log(2) + at.log_root, mean, variance, undefined)
 
     return jax.vmap(one)(jax.lax.stop_gradient(at), data)

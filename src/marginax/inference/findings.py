@@ -1,0 +1,61 @@
+"""What is known of the estimate so far, as `fit` goes from stage to stage."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from marginax.inference.likelihood import Evidence
+from marginax.inference.louis import LouisClimb
+from marginax.inference.polish import Polished
+from marginax.inference.refresh import Posterior
+
+__all__ = ["Findings"]
+
+
+class Findings(NamedTuple):
+    """Filled in by the stages of `fit`.
+
+    Attributes:
+        theta: the estimate, flat and free.
+        start: which start it came from.
+        polished: the climbs of the likelihood, if there were any.
+        climbed: the climb by draws, if there was one.
+        information: at theta.
+        score_covariance: of the score's Monte Carlo error.
+        evidence: the likelihood at theta.
+        draws: from the posterior at theta.
+    """
+
+    theta: np.ndarray
+    start: int
+    polished: Polished | None = None
+    climbed: LouisClimb | None = None
+    information: np.ndarray | None = None
+    score_covariance: np.ndarray | None = None
+    evidence: Evidence | None = None
+    draws: Posterior | None = None
+
+    def polished_by(self, polished: Polished | None) -> "Findings":
+        """With what the climbs of the likelihood found."""
+        if polished is None:
+            return self
+        return self._replace(
+            theta=polished.best.theta,
+            start=polished.start,
+            polished=polished,
+            information=-polished.best.local.hessian,
+            score_covariance=polished.evidence.score_covariance,
+            evidence=polished.evidence,
+        )
+
+    def climbed_by(self, climbed: LouisClimb, evidence: Evidence | None) -> "Findings":
+        """With what posterior draws said instead."""
+        return self._replace(
+            theta=climbed.theta,
+            polished=None,
+            climbed=climbed,
+            information=climbed.moments.information,
+            score_covariance=climbed.moments.score_covariance,
+            evidence=evidence,
+            draws=climbed.posterior,
+        )

@@ -1,0 +1,131 @@
+r"""Newton's method on the likelihood from posterior draws alone, where it cannot be computed.
+
+    score        grad log p_theta(y) = E[grad_theta l | y]                            (Fisher)
+    information  I = E[-grad^2_theta l | y] - Var[grad_theta l | y]                   (Louis, 1982)
+
+summed over blocks, which are independent given theta. The draws are made anew at every theta, and
+the steps end when one is within twice its Monte Carlo error: to go on would make it worse.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from marginax.inference.blocks import Blocks
+from marginax.inference.refresh import Posterior
+
+__all__ = ["LouisClimb", "Moments", "louis_climb", "louis_moments"]
+
+MOST_DRAWS = 100  # per chain: second derivatives are dear, and these are averages
+
+
+class Moments(NamedTuple):
+    """What the draws say of the likelihood's derivatives.
+
+    Attributes:
+        score: the gradient.
+        information: minus the Hessian.
+        score_covariance: of the gradient's Monte Carlo error, from the chains' own means.
+    """
+
+    score: np.ndarray
+    information: np.ndarray
+    score_covariance: np.ndarray
+
+
+class LouisClimb(NamedTuple):
+    """How the climb ended.
+
+    Attributes:
+        theta: the estimate, flat and free.
+        moments: the derivatives there.
+        posterior: the draws there.
+        num_steps: steps taken.
+        settled: whether the next step was within its Monte Carlo error.
+    """
+
+    theta: np.ndarray
+    moments: Moments
+    posterior: Posterior
+    num_steps: int
+    settled: bool
+
+
+def louis_moments(blocks: Blocks) -> Callable[[np.ndarray, Posterior], Moments]:
+    """A function that gives score and information at theta from draws at theta."""
+
+    @jax.jit
+    def averages(theta: Array, draws: Array, data: Any) -> Any:
+        def one_chain(chain: Array) -> Any:  # [draws, blocks, size]
+            def one_block(x: Array, y: Any) -> Any:
+                scores = jax.vmap(lambda x: jax.grad(blocks.log_density)(theta, x, y))(x)
+
+                def mean(theta: Array) -> Array:
+                    return jnp.mean(jax.vmap(lambda x: blocks.log_density(theta, x, y))(x))
+
+                outer = scores.T @ scores / len(scores)
+                return jnp.mean(scores, axis=0), outer, jax.hessian(mean)(theta)
+
+            score, outer, hessian = jax.vmap(one_block, (1, 0))(chain, data)
+            return score, jnp.sum(outer, axis=0), jnp.sum(hessian, axis=0)
+
+        return jax.lax.map(one_chain, draws)
+
+    def moments(theta: np.ndarray, posterior: Posterior) -> Moments:
+        thin = -(-posterior.draws.shape[1] // MOST_DRAWS)
+        draws = jnp.asarray(posterior.draws[:, ::thin])
+        scores, outers, hessians = (
+            np.asarray(part) for part in averages(jnp.asarray(theta), draws, blocks.data)
+        )
+        each = scores.mean(axis=0)  # [blocks, p]
+        return Moments(
+            each.sum(axis=0),
+            -hessians.mean(axis=0) - (outers.mean(axis=0) - each.T @ each),
+            np.atleast_2d(np.cov(scores.sum(axis=1).T)) / len(scores),
+        )
+
+    return moments
+
+
+def louis_climb(
+    sample: Callable[[np.ndarray, int], Posterior],
+    blocks: Blocks,
+    theta: np.ndarray,
+    max_steps: int = 12,
+) -> LouisClimb:
+    """Newton steps with fresh draws at each theta, until they are lost in Monte Carlo error.
+
+    Args:
+        sample: `sample(theta, step)` draws from the posterior at theta.
+        blocks: of the problem.
+        theta: flat, free start.
+        max_steps: the most steps.
+    """
+    moments_at = louis_moments(blocks)
+    for taken in range(max_steps + 1):
+        posterior = sample(theta, taken)
+        moments = moments_at(theta, posterior)
+        step, error = _step(moments)
+        done = bool(np.all(np.abs(step) <= 2 * error))
+        if done or taken == max_steps:
+            return LouisClimb(theta, moments, posterior, taken, done)
+        theta = theta + step
+    raise AssertionError("unreachable")
+
+
+def _step(moments: Moments) -> tuple[np.ndarray, np.ndarray]:
+    """Newton's step, no longer than two standard errors in any direction, and its own error."""
+    information = moments.information
+    scale = 1 / np.sqrt(np.maximum(np.abs(np.diag(information)), 1e-8))
+    w, v = np.linalg.eigh(information * np.outer(scale, scale))
+    # For want of draws Louis' difference may have a wrong sign: its size still tells a length.
+    w = np.maximum(np.abs(w), 1e-4)
+    along = (v.T @ (moments.score * scale)) / w
+    along = np.clip(along, -2 / np.sqrt(w), 2 / np.sqrt(w))
+    inverse = (v / w) @ v.T * np.outer(scale, scale)
+    error = np.sqrt(np.diag(inverse @ moments.score_covariance @ inverse))
+    return scale * (v @ along), error

@@ -1,0 +1,166 @@
+r"""Posterior draws at the estimate: BlackJAX chains, one per particle, started from the cloud.
+
+A Stein cloud is small and deterministic; standard errors and predictions want draws. Every block is
+sampled in whitened coordinates, x = m + R u, by MALA (small blocks) or NUTS (large ones), with a
+step size per block that dual averaging adapts on the acceptance of all chains.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from marginax.base import Data, Key
+from marginax.inference.blocks import Blocks
+from marginax.inference.modes import Laplace
+
+__all__ = ["MOST_CHAINS", "Posterior", "can_refresh", "sampler"]
+
+LARGEST_FOR_MALA = 10  # beyond it NUTS mixes better for the same gradients
+MOST_CHAINS = 20
+MOST_NUMBERS = 4_000_000  # kept in all; more latents are thinned more
+FARTHEST = 5.0  # a particle so many standard deviations out is no start
+
+
+class Posterior(NamedTuple):
+    """Draws of the latents at the estimate, on the reals.
+
+    Attributes:
+        draws: [chains, draws, blocks, size].
+        sampler: in words.
+        rhat: the worst potential scale reduction of any coordinate; near 1 is right.
+        effective_draws: of the worst coordinate.
+        acceptance: mean acceptance rate.
+    """
+
+    draws: np.ndarray
+    sampler: str
+    rhat: float
+    effective_draws: float
+    acceptance: float
+
+
+class _Plan(NamedTuple):
+    """How long to sample: warm-up steps, draws kept, steps from one to the next."""
+
+    warm_up: int
+    num_draws: int
+    thin: int
+
+
+def can_refresh() -> bool:
+    """Whether BlackJAX is there."""
+    try:
+        import blackjax  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def sampler(
+    blocks: Blocks, num_draws: int | None = None
+) -> Callable[[Array, Laplace, Array, Key], Posterior]:
+    """A function that samples the posterior at a theta, compiled once for all thetas.
+
+    Args:
+        blocks: of the problem.
+        num_draws: draws to keep per chain; by default as many as fit.
+
+    Returns:
+        `sample(theta, at, cloud, key)`: theta flat and free; mode and root per block, which whiten
+        it; the cloud [particles, blocks, size] from which the chains start.
+    """
+    from blackjax.diagnostics import effective_sample_size, potential_scale_reduction
+
+    num_blocks, size = blocks.start.shape
+    with_mala = size <= LARGEST_FOR_MALA
+    room = MOST_NUMBERS // (MOST_CHAINS * num_blocks * size)
+    kept = num_draws or int(np.clip(room, 50, 250))
+    plan = _Plan(200, kept, 2) if with_mala else _Plan(200, kept, 1)
+    chains = _chains(blocks, with_mala, plan)
+
+    def sample(theta: Array, at: Laplace, cloud: Array, key: Key) -> Posterior:
+        start_key, chain_key = jax.random.split(key)
+        cloud = cloud[:MOST_CHAINS]
+        u = jnp.einsum("bpq,nbq->nbp", jnp.linalg.inv(at.root), cloud - at.mode[None])
+        fresh = jax.random.normal(start_key, u.shape, u.dtype)
+        lost = ~(jnp.linalg.norm(u, axis=-1, keepdims=True) < FARTHEST * size**0.5)
+        found = chains(theta, at, jnp.where(lost, fresh, u), chain_key, blocks.data)
+        draws, acceptance = (np.asarray(part) for part in found)
+        flat = draws.reshape(*draws.shape[:2], -1)
+        moved = bool(np.all(flat.std(axis=(0, 1)) > 0))
+        return Posterior(
+            draws,
+            f"{'MALA' if with_mala else 'NUTS'}, {len(draws)} chains of {kept} draws",
+            float(np.max(potential_scale_reduction(flat))) if moved else float("inf"),
+            float(np.min(effective_sample_size(flat))) if moved else 0.0,
+            float(acceptance),
+        )
+
+    return sample
+
+
+def _chains(blocks: Blocks, with_mala: bool, plan: _Plan) -> Callable[..., tuple[Array, Array]]:
+    """Warm-up with adaptation, then sampling; blocks and chains side by side."""
+    import blackjax
+    from blackjax.adaptation.step_size import dual_averaging_adaptation
+
+    method = blackjax.mala if with_mala else blackjax.nuts
+    kernel = method.build_kernel()
+    begin, adapt, finish = dual_averaging_adaptation(0.65 if with_mala else 0.8)
+
+    def density(at: Laplace, theta: Array, y: Any) -> Callable[[Array], Array]:
+        def log_density(u: Array) -> Array:
+            value = blocks.log_density(theta, at.mode + at.root @ u, y)
+            return jnp.where(jnp.isfinite(value), value, -jnp.inf)
+
+        return log_density
+
+    @jax.jit
+    def sample(theta: Array, at: Laplace, u: Array, key: Key, data: Data) -> Any:
+        num_chains, num_blocks, size = u.shape
+        more = () if with_mala else (jnp.ones(size, u.dtype),)  # the mass, in whitened coordinates
+
+        def init(at: Laplace, u: Array, y: Any) -> Any:
+            return jax.vmap(lambda one: method.init(one, density(at, theta, y)))(u)
+
+        def step(key: Key, states: Any, step_size: Array) -> tuple[Any, Array]:
+            def one_block(key: Key, states: Any, step_size: Array, at: Laplace, y: Any) -> Any:
+                def one_chain(key: Key, state: Any) -> Any:
+                    state, info = kernel(key, state, density(at, theta, y), step_size, *more)
+                    return state, info.acceptance_rate
+
+                return jax.vmap(one_chain)(jax.random.split(key, num_chains), states)
+
+            keys = jax.random.split(key, num_blocks)
+            return jax.vmap(one_block)(keys, states, step_size, at, data)
+
+        def warm(carry: Any, key: Key) -> Any:
+            states, adaptation = carry
+            states, acceptance = step(key, states, jnp.exp(adaptation.log_step_size))
+            return (states, jax.vmap(adapt)(adaptation, jnp.mean(acceptance, axis=1))), None
+
+        def draw(states: Any, key: Key) -> Any:
+            def some(states: Any, key: Key) -> Any:
+                return step(key, states, step_size)
+
+            states, acceptance = jax.lax.scan(some, states, jax.random.split(key, plan.thin))
+            return states, (states.position, jnp.mean(acceptance))
+
+        warm_key, draw_key = jax.random.split(key)
+        states = jax.vmap(init, (0, 1, 0))(at, u, data)  # [blocks, chains]
+        carry = (states, jax.vmap(begin)(jnp.full(num_blocks, 0.5 * size**-0.25, u.dtype)))
+        (states, adaptation), _ = jax.lax.scan(
+            warm, carry, jax.random.split(warm_key, plan.warm_up)
+        )
+        step_size = jax.vmap(finish)(adaptation)
+        _, (positions, acceptance) = jax.lax.scan(
+            draw, states, jax.random.split(draw_key, plan.num_draws)
+        )
+        x = at.mode[None, :, None] + jnp.einsum("bpq,dbnq->dbnp", at.root, positions)
+        return jnp.transpose(x, (2, 0, 1, 3)), jnp.mean(acceptance)
+
+    return sample

@@ -1,0 +1,1 @@
+"""To and from neighbouring libraries, one module each; none is imported before it is needed."""

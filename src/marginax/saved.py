@@ -1,0 +1,145 @@
+"""A fit as one .npz file and back: arrays and plain JSON, nothing that could run code.
+
+The problem is code and data of yours and is not in the file; whoever reads it brings the problem,
+and a checksum of its data tells whether it is the same.
+"""
+
+import hashlib
+import json
+import zipfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from marginax.diagnostics.check import CloudCheck
+from marginax.inference.likelihood import Evidence
+from marginax.inference.refresh import Posterior
+from marginax.natural import shown_names
+from marginax.problem import Problem
+from marginax.result import Run
+
+__all__ = ["read_fit", "write_fit"]
+
+FORMAT = 1
+_TREES = ("theta", "particles", "history")  # of the run; all but the particles are like theta
+
+
+def write_fit(fit: Any, path: str | Path) -> None:
+    """Writes a fit; an existing file is replaced only when the new one is complete."""
+    path = Path(path)
+    arrays: dict[str, np.ndarray] = {"theta_free": fit.theta_free}
+    for name in ("information", "score_covariance"):
+        if getattr(fit, name) is not None:
+            arrays[name] = getattr(fit, name)
+    words: dict[str, Any] = {
+        "format": FORMAT,
+        "problem": fingerprint(fit.problem),
+        **{name: getattr(fit, name) for name in ("start", "edges", "method", "doubts", "notes")},
+        "timings": fit.timings,
+        "run": {
+            name: getattr(fit.run, name)
+            for name in ("status", "reason", "num_steps", "timings", "statuses", "reasons", "steps")
+        },
+        "clouds": [asdict(cloud) for cloud in fit.run.clouds],
+    }
+    for name, part in (("evidence", fit.evidence), ("draws", fit.draws)):
+        if part is not None:
+            _put(words, arrays, name, part)
+    for name in _TREES:
+        for i, leaf in enumerate(jax.tree.leaves(getattr(fit.run, name))):
+            arrays[f"run.{name}.{i}"] = np.asarray(leaf)
+    arrays["words"] = np.array(json.dumps(words))
+    partial = path.with_name(path.name + ".partial")
+    try:
+        with partial.open("wb") as file:
+            np.savez_compressed(file, allow_pickle=False, **arrays)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def read_fit(path: str | Path, problem: Problem) -> dict[str, Any]:
+    """The fields of a saved fit of this problem."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        words = json.loads(str(arrays.pop("words")))
+    except (KeyError, ValueError, zipfile.BadZipFile, EOFError) as error:
+        raise ValueError(f"{path} is not a saved fit, or it is damaged ({error}).") from None
+    if words["format"] != FORMAT:
+        raise ValueError(
+            f"{path} has format {words['format']}, but this version of marginax reads {FORMAT}."
+        )
+    if words["problem"] != fingerprint(problem):
+        raise ValueError(
+            f"{path} is a fit of another problem: names, shapes or data differ from the one given. "
+            "Bring the problem it was made with."
+        )
+    run_words: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in words["run"].items()
+    }
+    clouds = tuple(
+        CloudCheck(**(cloud | {"warnings": tuple(cloud["warnings"])})) for cloud in words["clouds"]
+    )
+    trees = {name: _tree(arrays, f"run.{name}", _like(problem, name)) for name in _TREES}
+    return {
+        "problem": problem,
+        "theta_free": arrays["theta_free"],
+        "information": arrays.get("information"),
+        "score_covariance": arrays.get("score_covariance"),
+        "evidence": _get(words, arrays, "evidence", Evidence),
+        "draws": _get(words, arrays, "draws", Posterior),
+        "run": Run(**trees, state=None, clouds=clouds, **run_words),
+        "start": words["start"],
+        "edges": tuple(words["edges"]),
+        "method": words["method"],
+        "doubts": tuple(words["doubts"]),
+        "notes": tuple(words["notes"]),
+        "timings": words["timings"],
+    }
+
+
+def fingerprint(problem: Problem) -> dict[str, Any]:
+    """What tells two problems apart without comparing code."""
+    digest = hashlib.sha256()
+    for leaf in jax.tree.leaves(problem.data):
+        values = np.asarray(leaf)
+        digest.update(f"{values.shape}{values.dtype}".encode())
+        digest.update(np.ascontiguousarray(values).tobytes())
+    return {
+        "names": list(shown_names(problem)),
+        "latents": [list(leaf.shape) for leaf in jax.tree.leaves(problem.start_latent())],
+        "data": digest.hexdigest(),
+    }
+
+
+def _put(words: dict[str, Any], arrays: dict[str, np.ndarray], name: str, part: Any) -> None:
+    words[name] = {}
+    for field, value in part._asdict().items():
+        if isinstance(value, np.ndarray):
+            arrays[f"{name}.{field}"] = value
+        else:
+            words[name][field] = value
+
+
+def _get(words: dict[str, Any], arrays: dict[str, np.ndarray], name: str, kind: Any) -> Any:
+    if name not in words:
+        return None
+    inside = {key.split(".")[1]: arrays[key] for key in arrays if key.startswith(f"{name}.")}
+    return kind(**words[name], **inside)
+
+
+def _like(problem: Problem, name: str) -> Any:
+    return problem.start_latent() if name == "particles" else problem.start_theta()
+
+
+def _tree(arrays: dict[str, np.ndarray], name: str, like: Any) -> Any:
+    structure = jax.tree.structure(like)
+    count = len(jax.tree.leaves(like))
+    leaves = [jnp.asarray(arrays[f"{name}.{i}"]) for i in range(count)]
+    return jax.tree.unflatten(structure, leaves)
