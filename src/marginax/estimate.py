@@ -43,7 +43,8 @@ class Fit:
         evidence: the likelihood and its error (None if it could not be computed).
         draws: of the posterior of the latents, on the reals (None with refresh=False).
         run: the particles' run, all starts.
-        start: which start the estimate came from.
+        start: which of the run's starts is the estimate's.
+        num_starts: how many starts of theta were tried.
         edges: which free numbers are at the boundary of what their constraints allow.
         method: what ran, in words.
         doubts: every reason to doubt, in sentences; empty is good.
@@ -60,6 +61,7 @@ class Fit:
     draws: Posterior | None
     run: Run
     start: int
+    num_starts: int
     edges: tuple[int, ...]
     method: str
     doubts: tuple[str, ...]

@@ -2,11 +2,12 @@
 
     fit(problem, key=key) -> Fit
 
-1. run: the tuning-free M-SVGD-EM from several starts, to rest.
-2. polish: the marginal likelihood itself, by quadrature or importance sampling at the modes of the
-   blocks, climbed by Newton steps that are taken only if they do not lower it; its curvature there
-   is the observed information.
-3. refresh: posterior draws of the latents at the estimate, by BlackJAX chains from the cloud. Where
+1. starts: overdispersed, and where the marginal likelihood can be computed (by quadrature, or by
+   importance sampling at the modes of the blocks) climbed by Newton steps.
+2. particles: the tuning-free M-SVGD-EM from the distinct tops, to rest.
+3. polish: the likelihood climbed from where the particles rest, if that is elsewhere. Steps are
+   taken only if they do not lower it; its curvature at the top is the observed information.
+4. refresh: posterior draws of the latents at the estimate, by BlackJAX chains from the cloud. Where
    the likelihood could not be computed, they give the last Newton steps and the information too.
 """
 
@@ -16,7 +17,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -30,15 +30,20 @@ from marginax.estimate import Fit
 from marginax.inference.blocks import flat_latents
 from marginax.inference.doubts import doubts, edges, notes
 from marginax.inference.findings import Findings
+from marginax.inference.likelihood import Likelihood
+from marginax.inference.newton import Climb
 from marginax.inference.polish import (
     believable,
     by_draws,
     by_new_weights,
-    polish,
+    is_near,
+    likelihood_of,
     posterior_sampler,
+    search,
 )
+from marginax.inference.polish import polish as climb_from_ends
 from marginax.inference.refresh import can_refresh
-from marginax.method_choice import Choice, choose, overdispersed, start_particles
+from marginax.method_choice import choose, overdispersed, start_particles
 from marginax.problem import Problem, in_double
 from marginax.result import Run
 from marginax.run import run
@@ -104,65 +109,37 @@ def fit(
         choice = choose(problem, num_particles, kernel)
         if algorithm is not None:
             choice = choice._replace(algorithm=algorithm, words="the given algorithm")
-        thetas, particles = _starts(problem, start_key, choice.num_particles, restarts)
+        theta_key, particle_key = jax.random.split(start_key)
+        flat, unravel = ravel_pytree(problem.start_theta())
+        thetas = overdispersed(np.asarray(flat, float), theta_key, restarts)
+        likelihood, climbs = _search(problem, thetas) if polish else (None, [])
+        if algorithm is None:  # the particles begin where the likelihood is high
+            thetas = _distinct(thetas, climbs)
+        cloud = start_particles(problem, thetas, particle_key, choice.num_particles)
     with _timed(timings, "particles"):
         ran = run(
             run_key,
             choice.algorithm,
-            thetas,
-            particles,
+            jax.vmap(unravel)(jnp.asarray(thetas, flat.dtype)),
+            cloud,
             problem.data,
             max_steps=max_steps * choice.more_steps,
             # Newton's method does the last digits far more cheaply than the particles.
             stop=stopping.settled(0.05) if polish and not choice.algorithm.stochastic else None,
-            restarts=restarts,
+            restarts=len(thetas),
             progress=progress,
             checkpoint=checkpoint,
         )
-    return _finish(problem, choice, ran, draw_key, timings, with_polish=polish, with_draws=refresh)
-
-
-def _starts(problem: Problem, key: Key, num_particles: int, restarts: int) -> tuple[Any, Any]:
-    theta_key, particle_key = jax.random.split(key)
-    flat, unravel = ravel_pytree(problem.start_theta())
-    thetas = jnp.asarray(overdispersed(np.asarray(flat), theta_key, restarts), flat.dtype)
-    cloud = start_particles(problem, particle_key, num_particles)
-    clouds = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (restarts, *leaf.shape)), cloud)
-    return jax.vmap(unravel)(thetas), clouds
-
-
-def _finish(
-    problem: Problem,
-    choice: Choice,
-    ran: Run,
-    key: Key,
-    timings: dict[str, float],
-    *,
-    with_polish: bool,
-    with_draws: bool,
-) -> Fit:
-    """Everything after the particles: likelihood, information, draws, doubts."""
     ends = np.asarray(jax.vmap(lambda theta: ravel_pytree(theta)[0])(ran.theta), float)
-    order = sorted(range(len(ends)), key=lambda i: ran.statuses[i] != "converged")
-    found = Findings(theta=ends[order[0]], start=order[0])
-    with_draws = with_draws and can_refresh()
     with jax.enable_x64(True):
-        _warn_without_double()
         double = in_double(problem)
-        if with_polish:
+        found = _first_ending(ran, ends)
+        if likelihood is not None:
             with _timed(timings, "polish"):
-                found = found.polished_by(polish(double, ends, order))
-        if with_draws:
+                found = found.polished_by(climb_from_ends(likelihood, ends, climbs))
+        if refresh and can_refresh():
             with _timed(timings, "refresh"):
-                cloud = jax.vmap(partial(flat_latents, double))(
-                    jax.tree.map(lambda leaf: jnp.asarray(leaf[found.start], float), ran.particles)
-                )
-                if with_polish and not (found.evidence and believable(found.evidence)):
-                    climbed = by_draws(double, found.theta, cloud, key)
-                    found = found.climbed_by(climbed, by_new_weights(double, climbed))
-                else:
-                    draw = posterior_sampler(double)
-                    found = found._replace(draws=draw(found.theta, cloud, key))
+                found = _refresh(double, ran, found, draw_key, with_polish=polish)
         at_edge = edges(problem, found)
     return Fit(
         problem=problem,
@@ -173,13 +150,53 @@ def _finish(
         draws=found.draws,
         run=ran,
         start=found.start,
+        num_starts=restarts,
         edges=tuple(at_edge),
         method=choice.words,
         doubts=doubts(problem, ran, found, at_edge),
-        notes=notes(problem, ran, found, refreshed=with_draws),
+        notes=notes(problem, ran, found),
         timings=timings,
         polished=found.polished,
     )
+
+
+def _search(problem: Problem, thetas: np.ndarray) -> tuple[Likelihood | None, list[Climb]]:
+    """The likelihood as a function, and climbs from the starts, where it can be computed."""
+    with jax.enable_x64(True):
+        _warn_without_double()
+        likelihood = likelihood_of(in_double(problem), thetas[0])
+        return likelihood, [] if likelihood is None else search(likelihood, thetas)
+
+
+def _distinct(thetas: np.ndarray, climbs: list[Climb]) -> np.ndarray:
+    """Where the particles start: the tops of the climbs, each once, best first."""
+    settled = [found for found in climbs if found.settled and np.isfinite(found.local.value)]
+    if not settled:
+        return thetas
+    tops: list[Climb] = []
+    for found in sorted(settled, key=lambda one: -one.local.value):
+        if not any(is_near(found.theta, top) for top in tops):
+            tops.append(found)
+    return np.array([top.theta for top in tops])
+
+
+def _first_ending(ran: Run, ends: np.ndarray) -> Findings:
+    good = [i for i, status in enumerate(ran.statuses) if status == "converged"]
+    first = good[0] if good else 0
+    return Findings(theta=ends[first], start=first)
+
+
+def _refresh(
+    problem: Problem, ran: Run, found: Findings, key: Key, *, with_polish: bool
+) -> Findings:
+    """Posterior draws at the estimate; the estimate from them where nothing else could give it."""
+    cloud = jax.vmap(partial(flat_latents, problem))(
+        jax.tree.map(lambda leaf: jnp.asarray(leaf[found.start], float), ran.particles)
+    )
+    if with_polish and not (found.evidence and believable(found.evidence)):
+        climbed = by_draws(problem, found.theta, cloud, key)
+        return found.climbed_by(climbed, by_new_weights(problem, climbed))
+    return found._replace(draws=posterior_sampler(problem)(found.theta, cloud, key))
 
 
 @contextmanager

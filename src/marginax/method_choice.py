@@ -132,22 +132,27 @@ def _langevin(problem: Problem) -> Algorithm:
     return mpgd(problem.free_log_joint, step, friction=1.0, inverse_mass=0.1 / step)
 
 
-def start_particles(problem: Problem, key: Key, num_particles: int) -> Particles:
-    """A cloud around the modes of the blocks at the start of theta, a tenth as wide as they are.
+def start_particles(
+    problem: Problem, thetas: np.ndarray, key: Key, num_particles: int
+) -> Particles:
+    """Clouds around the modes of the blocks at each start of theta, a tenth as wide as they are.
 
     Narrow on purpose: the first steps of theta then see each block's best guess, not its spread,
     and the flow widens a cloud much faster than it narrows one. Blocks without dense curvature
     start where the problem says, with spread.
     """
     blocks = as_blocks(problem)
-    shape = (num_particles, *blocks.start.shape)
-    z = jax.random.normal(key, shape, blocks.start.dtype)
+    z = jax.random.normal(key, (num_particles, *blocks.start.shape), blocks.start.dtype)
+    whole = jax.vmap(partial(to_latent, problem))
     if problem.latent_size > LARGEST_DENSE:
-        return jax.vmap(partial(to_latent, problem))(blocks.start[None] + 0.1 * z)
-    theta = ravel_pytree(problem.start_theta())[0]
-    at = jax.jit(partial(place, blocks))(theta, blocks.start, blocks.data)
-    cloud = at.mode[None] + 0.1 * jnp.einsum("gpq,ngq->ngp", at.root, z)
-    return jax.vmap(partial(to_latent, problem))(cloud)
+        cloud = whole(blocks.start[None] + 0.1 * z)
+        return jax.tree.map(lambda leaf: jnp.stack([leaf] * len(thetas)), cloud)
+    find = jax.jit(partial(place, blocks))
+    clouds = []
+    for theta in thetas:
+        at = find(jnp.asarray(theta, blocks.start.dtype), blocks.start, blocks.data)
+        clouds.append(whole(at.mode[None] + 0.1 * jnp.einsum("gpq,ngq->ngp", at.root, z)))
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *clouds)
 
 
 def overdispersed(theta: np.ndarray, key: Key, restarts: int) -> np.ndarray:

@@ -38,7 +38,10 @@ def write_fit(fit: Any, path: str | Path) -> None:
     words: dict[str, Any] = {
         "format": FORMAT,
         "problem": fingerprint(fit.problem),
-        **{name: getattr(fit, name) for name in ("start", "edges", "method", "doubts", "notes")},
+        **{
+            name: getattr(fit, name)
+            for name in ("start", "num_starts", "edges", "method", "doubts", "notes")
+        },
         "timings": fit.timings,
         "run": {
             name: getattr(fit.run, name)
@@ -96,6 +99,7 @@ def read_fit(path: str | Path, problem: Problem) -> dict[str, Any]:
         "draws": _get(words, arrays, "draws", Posterior),
         "run": Run(**trees, state=None, clouds=clouds, **run_words),
         "start": words["start"],
+        "num_starts": words["num_starts"],
         "edges": tuple(words["edges"]),
         "method": words["method"],
         "doubts": tuple(words["doubts"]),

@@ -74,8 +74,7 @@ def _draws(fit: Any) -> list[str]:
 
 def _verdict(fit: Any) -> list[str]:
     if not fit.doubts:
-        starts = len(fit.run.statuses)
-        agree = f", {starts} starts agree" if starts > 1 else ""
+        agree = f", {fit.num_starts} starts agree" if fit.num_starts > 1 else ""
         return [f"CONVERGED{agree}."]
     lines = ["DOUBTFUL:"]
     for doubt in fit.doubts:

@@ -30,18 +30,67 @@ COARSER = 8  # the first steps use so many times fewer draws
 NUM_REPLICATES = 4  # other draws, whose answers tell the error
 
 
+class _Known(NamedTuple):
+    """A Hessian, and where it was taken."""
+
+    theta: np.ndarray
+    hessian: np.ndarray
+
+    def is_far(self, theta: np.ndarray) -> bool:
+        """Whether theta is so many standard errors away that the Hessian may be another."""
+        away = theta - self.theta
+        return bool(np.any(np.abs(np.diag(self.hessian)) * away**2 > 0.02**2))
+
+
+class _Ratios(NamedTuple):
+    """log weights [blocks, draws], the draws, and how many had no log density."""
+
+    logs: Array
+    points: Array
+    num_undefined: Array
+
+
 def importance_likelihood(problem: Problem, theta: np.ndarray) -> Likelihood:
     """With the proposal, Gaussian or t, that has the largest effective sample size at theta."""
-    blocks = as_blocks(problem)
-    num_blocks, size = blocks.start.shape
+    parts = _compile(problem)
     num_draws = JOINT_DRAWS if problem.num_groups is None else GROUP_DRAWS
+    size = parts.blocks.start.shape[1]
+    proposals = [standard_draws(size, num_draws, degrees) for degrees in DEGREES]
 
-    def fixed(theta: Array, at: Laplace, data: Any, z: Array, log_q: Array) -> Array:
-        logs = _ratios(blocks, theta, at, data, z, log_q).logs
-        return jnp.sum(jax.nn.logsumexp(logs, axis=1)) - num_blocks * math.log(len(z))
+    def adapt(theta: np.ndarray, start: Any) -> Likelihood:
+        flat, start = jnp.asarray(theta), _mode(start)
+        logs = [
+            parts.weigh(flat, start, parts.blocks.data, *_arrays(draws)).logs for draws in proposals
+        ]
+        best = int(np.argmax([_effective(one).min() for one in logs]))
+        return _with_draws(problem, parts, proposals[best])._replace(adapt=adapt)
+
+    return adapt(theta, parts.blocks.start)
+
+
+class _Parts(NamedTuple):
+    """What is compiled once for all proposals.
+
+    Attributes:
+        blocks: of the problem.
+        value_and_gradient: `(theta, start, data, z, log_q)`, with a proposal that follows theta.
+        known_curvature: `(theta, at, data)`, what theta's would be if the latents were known.
+        weigh: `(theta, start, data, z, log_q) -> _Ratios`.
+    """
+
+    blocks: Blocks
+    value_and_gradient: Any
+    known_curvature: Any
+    weigh: Any
+
+
+def _compile(problem: Problem) -> _Parts:
+    blocks = as_blocks(problem)
 
     def following(theta: Array, at: Laplace, data: Any, z: Array, log_q: Array) -> Array:
-        return fixed(theta, _follow(blocks, theta, at, data), data, z, log_q)
+        at = _follow(blocks, theta, at, data)
+        logs = _ratios(blocks, theta, at, data, z, log_q).logs
+        return jnp.sum(jax.nn.logsumexp(logs, axis=1)) - len(logs) * math.log(len(z))
 
     @jax.jit
     def value_and_gradient(theta: Array, start: Array, data: Any, z: Array, log_q: Array) -> Any:
@@ -55,65 +104,56 @@ def importance_likelihood(problem: Problem, theta: np.ndarray) -> Likelihood:
 
         return jnp.abs(jnp.diag(jax.hessian(known)(theta)))
 
-    def hessian_by_differences(theta: np.ndarray, at: Laplace, drawn: tuple[Array, Array]) -> Any:
-        # In steps of a hundredth of a standard error, or less: what theta's own would be if the
-        # latents were known.
-        curvature = np.asarray(known_curvature(jnp.asarray(theta), at, blocks.data))
+    @jax.jit
+    def weigh(theta: Array, start: Array, data: Any, z: Array, log_q: Array) -> _Ratios:
+        return _ratios(blocks, theta, place(blocks, theta, start, data), data, z, log_q)
+
+    return _Parts(blocks, value_and_gradient, known_curvature, weigh)
+
+
+def _with_draws(problem: Problem, parts: _Parts, draws: Draws) -> Likelihood:
+    blocks = parts.blocks
+    all_draws, num_few = _arrays(draws), len(draws.z) // COARSER
+    few = (all_draws[0][:num_few], all_draws[1][:num_few])  # a Sobol sequence's own beginning
+
+    def value_and_gradient(theta: np.ndarray, mode: Array, z: tuple[Array, Array]) -> Any:
+        return parts.value_and_gradient(jnp.asarray(theta), mode, blocks.data, *z)
+
+    def hessian(theta: np.ndarray, at: Laplace, z: tuple[Array, Array]) -> np.ndarray:
+        # Differences of the gradient, in steps of a hundredth of a standard error or less.
+        curvature = np.asarray(parts.known_curvature(jnp.asarray(theta), at, blocks.data))
         steps = 0.01 / np.sqrt(np.clip(curvature, 1e-2, 1e12))
 
         def gradient(theta: np.ndarray) -> np.ndarray:
-            found = value_and_gradient(jnp.asarray(theta), at.mode, blocks.data, *drawn)
-            return np.asarray(found[1])
+            return np.asarray(value_and_gradient(theta, at.mode, z)[1])
 
         rows = [gradient(theta + move) - gradient(theta - move) for move in np.diag(steps)]
-        hessian = np.array(rows) / (2 * steps[:, None])
-        return (hessian + hessian.T) / 2
+        found = np.array(rows) / (2 * steps[:, None])
+        return (found + found.T) / 2
 
-    @jax.jit
-    def weigh(theta: Array, start: Array, data: Any, z: Array, log_q: Array) -> "_Ratios":
-        return _ratios(blocks, theta, place(blocks, theta, start, data), data, z, log_q)
-
-    def arrays(draws: Draws) -> tuple[Array, Array]:
-        return jnp.asarray(draws.z), jnp.asarray(draws.log_density)
-
-    proposals = [standard_draws(size, num_draws, degrees) for degrees in DEGREES]
-    tried = [
-        _effective(weigh(jnp.asarray(theta), blocks.start, blocks.data, *arrays(p)).logs).min()
-        for p in proposals
-    ]
-    chosen = proposals[int(np.argmax(tried))]
-    drawn, num_few = arrays(chosen), num_draws // COARSER
-    few = (drawn[0][:num_few], drawn[1][:num_few])  # a Sobol sequence's own beginning
-
-    def evaluate(theta: np.ndarray, start: Array) -> Local:
-        value, gradient, at = value_and_gradient(jnp.asarray(theta), start, blocks.data, *few)
-        hessian = hessian_by_differences(theta, at, few)
-        return Local(float(value), np.asarray(gradient), hessian, at.mode)
+    def evaluate(theta: np.ndarray, start: Any) -> Local:
+        value, gradient, at = value_and_gradient(theta, _mode(start), few)
+        return Local(float(value), np.asarray(gradient), hessian(theta, at, few), at.mode)
 
     def evaluate_finely(theta: np.ndarray, start: Any) -> Local:
-        mode, known = start if isinstance(start, tuple) else (start, None)
-        value, gradient, at = value_and_gradient(jnp.asarray(theta), mode, blocks.data, *drawn)
+        known = start[1] if isinstance(start, tuple) else None
+        value, gradient, at = value_and_gradient(theta, _mode(start), all_draws)
         if known is None or known.is_far(theta):
-            hessian = hessian_by_differences(theta, at, drawn)
-            known = _Known(theta, hessian)
+            known = _Known(theta, hessian(theta, at, all_draws))
         return Local(float(value), np.asarray(gradient), known.hessian, (at.mode, known))
 
     def describe(theta: np.ndarray, start: Any) -> Evidence:
-        start = start[0] if isinstance(start, tuple) else start
-        found = weigh(jnp.asarray(theta), start, blocks.data, *drawn)
+        num_draws, size = draws.z.shape
         others = [
-            standard_draws(size, num_draws, chosen.degrees, seed=seed + 1)
+            standard_draws(size, num_draws, draws.degrees, seed=seed + 1)
             for seed in range(NUM_REPLICATES)
         ]
-        again = [
-            value_and_gradient(jnp.asarray(theta), start, blocks.data, *arrays(draws))
-            for draws in (chosen, *others)
-        ]
+        again = [value_and_gradient(theta, _mode(start), _arrays(one)) for one in (draws, *others)]
         gradients = np.array([np.asarray(gradient) for _, gradient, _ in again])
         return _evidence(
             problem,
-            found,
-            f"importance sampling, {num_draws} draws from a {_shape(chosen.degrees)} at the mode",
+            parts.weigh(jnp.asarray(theta), _mode(start), blocks.data, *all_draws),
+            f"importance sampling, {num_draws} draws from a {_shape(draws.degrees)} at the mode",
             error=float(np.std([float(value) for value, _, _ in again], ddof=1)),
             score_covariance=np.atleast_2d(np.cov(gradients.T)),
         )
@@ -143,9 +183,11 @@ def evidence_from_draws(problem: Problem, theta: np.ndarray, posterior: np.ndarr
     at = Laplace(*(jnp.asarray(x) for x in (mean, root, log_root, np.ones(num_blocks, bool))))
     weigh = jax.jit(partial(_ratios, blocks))
     found = [
-        weigh(jnp.asarray(theta), at, blocks.data, jnp.asarray(d.z), jnp.asarray(d.log_density))
-        for seed in range(NUM_REPLICATES + 1)
-        for d in [standard_draws(size, num_draws, DEGREES[-1], seed=seed)]
+        weigh(jnp.asarray(theta), at, blocks.data, *_arrays(draws))
+        for draws in (
+            standard_draws(size, num_draws, DEGREES[-1], seed=seed)
+            for seed in range(NUM_REPLICATES + 1)
+        )
     ]
     values = [float(jnp.sum(jax.nn.logsumexp(one.logs, axis=1))) for one in found]
     return _evidence(
@@ -179,28 +221,17 @@ def _evidence(
     )
 
 
+def _arrays(draws: Draws) -> tuple[Array, Array]:
+    return jnp.asarray(draws.z), jnp.asarray(draws.log_density)
+
+
+def _mode(start: Any) -> Array:
+    """Where a mode search starts, from what an evaluation handed on."""
+    return start[0] if isinstance(start, tuple) else start
+
+
 def _shape(degrees: float) -> str:
     return "Gaussian" if math.isinf(degrees) else f"t ({degrees:g} degrees of freedom)"
-
-
-class _Known(NamedTuple):
-    """A Hessian, and where it was taken."""
-
-    theta: np.ndarray
-    hessian: np.ndarray
-
-    def is_far(self, theta: np.ndarray) -> bool:
-        """Whether theta is so many standard errors away that the Hessian may be another."""
-        away = theta - self.theta
-        return bool(np.any(np.abs(np.diag(self.hessian)) * away**2 > 0.02**2))
-
-
-class _Ratios(NamedTuple):
-    """log weights [blocks, draws], the draws, and how many had no log density."""
-
-    logs: Array
-    points: Array
-    num_undefined: Array
 
 
 def _ratios(

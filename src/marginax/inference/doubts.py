@@ -2,13 +2,14 @@
 
 import jax
 import numpy as np
+from jax.flatten_util import ravel_pytree
 
 from marginax.bijections import identity
 from marginax.constraints import is_map
 from marginax.inference.findings import Findings
 from marginax.inference.information import unbounded
 from marginax.inference.likelihood import Evidence
-from marginax.inference.polish import Polished, believable
+from marginax.inference.polish import Polished, believable, distance, is_near
 from marginax.natural import free_names
 from marginax.problem import Problem
 from marginax.result import Run
@@ -55,7 +56,7 @@ def doubts(problem: Problem, ran: Run, found: Findings, at_edge: dict[int, str])
     return tuple(said)
 
 
-def notes(problem: Problem, ran: Run, found: Findings, *, refreshed: bool) -> tuple[str, ...]:
+def notes(problem: Problem, ran: Run, found: Findings) -> tuple[str, ...]:
     """What is no reason to doubt the estimate, but should be known."""
     said = []
     lost = [s for s in ran.statuses if s in ("diverged", "nonfinite")]
@@ -65,6 +66,14 @@ def notes(problem: Problem, ran: Run, found: Findings, *, refreshed: bool) -> tu
             f"{' and '.join(sorted(set(lost)))}; Newton's method went on from their last good "
             "point."
         )
+    if found.polished is not None:
+        ends = jax.tree.map(lambda leaf: leaf[found.start], ran.theta)
+        away = distance(np.asarray(ravel_pytree(ends)[0], float), found.polished.best)
+        if away > 1.0:
+            said.append(
+                f"The particles came to rest {away:.1f} standard errors from the maximum: their "
+                "cloud is not to be used for inference on its own."
+            )
     empty = _without_data(problem, found.evidence)
     if empty:
         some = ", ".join(map(str, empty[:5])) + (", ..." if len(empty) > 5 else "")
@@ -77,7 +86,7 @@ def notes(problem: Problem, ran: Run, found: Findings, *, refreshed: bool) -> tu
             "The likelihood could not be climbed itself; the estimate and its information come "
             f"from posterior draws (Louis), in {found.climbed.num_steps} steps."
         )
-    if found.draws is None and not refreshed:
+    if found.draws is None:
         said.append("There are no posterior draws (refresh=False, or BlackJAX is not installed).")
     return tuple(said)
 
@@ -131,8 +140,8 @@ def _other_maxima(polished: Polished) -> list[str]:
         for found in polished.climbs
         if found is not best
         and found.settled
-        and not np.allclose(found.theta, best.theta, atol=0.02, rtol=0.02)
-        and found.local.value < best.local.value - 1e-3
+        and not is_near(found.theta, best)
+        and found.local.value < best.local.value - 1e-2
     ]
     if not other:
         return []

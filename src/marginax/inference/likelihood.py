@@ -54,6 +54,8 @@ class Likelihood(NamedTuple):
         describe: `describe(theta, start) -> Evidence`.
         evaluate_finely: the same with a dearer Hessian without the draws' noise, for the last
             steps; None where `evaluate` has none.
+        adapt: `adapt(theta, start)` is the same likelihood with draws that suit theta; None where
+            there are no draws.
     """
 
     method: str
@@ -61,3 +63,4 @@ class Likelihood(NamedTuple):
     evaluate: Callable[[np.ndarray, Any], Local]
     describe: Callable[[np.ndarray, Any], Evidence]
     evaluate_finely: Callable[[np.ndarray, Any], Local] | None = None
+    adapt: "Callable[[np.ndarray, Any], Likelihood] | None" = None

@@ -62,13 +62,15 @@ def climb(
         negligible: a promised gain in log likelihood that is not worth a step.
     """
     here = evaluate(theta, extra)
+    if not _is_finite(here):
+        return Climb(theta, here._replace(value=-np.inf), 0, False)
     radius, taken = 2.0, 0
     for _ in range(max_steps):
         step, gain = _step(here, radius)
         if gain < negligible:
             return Climb(theta, here, taken, True)
         there = evaluate(theta + step, here.extra)
-        if np.isfinite(there.value) and there.value >= here.value:
+        if _is_finite(there) and there.value >= here.value:
             achieved = (there.value - here.value) / gain
             length = float(np.linalg.norm(step / _scales(here)))
             radius = max(radius, 2 * length) if achieved > 0.5 else radius
@@ -78,6 +80,14 @@ def climb(
             if radius < 1e-10:
                 break
     return Climb(theta, here, taken, False)
+
+
+def _is_finite(local: Local) -> bool:
+    return bool(
+        np.isfinite(local.value)
+        and np.all(np.isfinite(local.gradient))
+        and np.all(np.isfinite(local.hessian))
+    )
 
 
 def _scales(local: Local) -> np.ndarray:

@@ -25,7 +25,20 @@ from marginax.inference.quadrature import LARGEST_BLOCK
 from marginax.inference.refresh import Posterior, sampler
 from marginax.problem import Problem
 
-__all__ = ["Polished", "believable", "by_draws", "polish", "posterior_sampler"]
+__all__ = [
+    "Polished",
+    "believable",
+    "by_draws",
+    "by_new_weights",
+    "distance",
+    "is_near",
+    "likelihood_of",
+    "polish",
+    "posterior_sampler",
+    "search",
+]
+
+FLAT = 0.05  # a curvature that makes a standard error of more than 4 on the reals
 
 
 class Polished(NamedTuple):
@@ -46,44 +59,94 @@ class Polished(NamedTuple):
     evidence: Evidence
 
 
-def polish(problem: Problem, ends: np.ndarray, order: list[int]) -> Polished | None:
-    """Climbs from the ends, in this order; None where the likelihood cannot be computed.
+def likelihood_of(problem: Problem, theta: np.ndarray) -> Likelihood | None:
+    """The likelihood as a function, or None where the latents are too many for it.
 
     Args:
         problem: in double precision.
-        ends: where the particles' runs ended, flat and free, a row per start.
-        order: which to climb from first.
+        theta: flat and free; where it will first be evaluated.
     """
-    likelihood = _likelihood(problem, ends[order[0]])
-    if likelihood is None:
-        return None
-    climbs: list[Climb] = []
-    starts: list[int] = []
-    for i in order:
-        if any(np.allclose(ends[i], found.theta, atol=0.02, rtol=0.02) for found in climbs):
-            continue
-        found = climb(likelihood.evaluate, ends[i], likelihood.start)
-        if np.isfinite(found.local.value):
-            climbs.append(found)
-            starts.append(i)
-    if not climbs:
-        return None
-    which = int(np.argmax([found.local.value for found in climbs]))
-    best = climbs[which]
-    if likelihood.evaluate_finely is not None:  # derivatives without the draws' noise
-        best = climb(likelihood.evaluate_finely, best.theta, best.local.extra, max_steps=8)
-        climbs[which] = best
-    evidence = likelihood.describe(best.theta, best.local.extra)
-    return Polished(climbs, best, starts[which], likelihood, evidence)
-
-
-def _likelihood(problem: Problem, theta: np.ndarray) -> Likelihood | None:
     size = problem.latent_size
     if problem.num_groups is not None and size <= LARGEST_BLOCK:
         return quadrature_likelihood(problem)
     if size <= by_importance.LARGEST_BLOCK:
         return by_importance.importance_likelihood(problem, theta)
     return None
+
+
+def search(likelihood: Likelihood, thetas: np.ndarray, max_steps: int = 60) -> list[Climb]:
+    """A climb from every start, off plateaus too."""
+    climbs = []
+    for theta in thetas:
+        found = climb(likelihood.evaluate, theta, likelihood.start, max_steps=max_steps)
+        climbs.append(_off_plateau(likelihood, found, max_steps))
+    return climbs
+
+
+def polish(likelihood: Likelihood, ends: np.ndarray, known: list[Climb]) -> Polished | None:
+    """Climbs from the ends of the particles, unless they are where a known climb led.
+
+    Args:
+        likelihood: to be climbed.
+        ends: where the particles' runs ended, flat and free, a row per start.
+        known: climbs made before.
+
+    Returns:
+        What was found; None if the likelihood is finite nowhere.
+    """
+    climbs = [found for found in known if np.isfinite(found.local.value)]
+    for end in ends:
+        if not any(is_near(end, found) for found in climbs):
+            more = search(likelihood, end[None])
+            climbs += [found for found in more if np.isfinite(found.local.value)]
+    if not climbs:
+        return None
+    which = int(np.argmax([found.local.value for found in climbs]))
+    best = climbs[which]
+    if likelihood.adapt is not None:
+        likelihood = likelihood.adapt(best.theta, best.local.extra)
+    if likelihood.evaluate_finely is not None:
+        best = climb(likelihood.evaluate_finely, best.theta, best.local.extra, max_steps=8)
+        climbs[which] = best
+    nearest = int(np.argmin([distance(end, best) for end in ends]))
+    evidence = likelihood.describe(best.theta, best.local.extra)
+    return Polished(climbs, best, nearest, likelihood, evidence)
+
+
+def distance(theta: np.ndarray, found: Climb) -> float:
+    """How far theta is from where a climb ended, in standard errors."""
+    away = theta - found.theta
+    return float(np.sqrt(np.abs(away @ found.local.hessian @ away)))
+
+
+def is_near(theta: np.ndarray, found: Climb) -> bool:
+    """Whether theta is as good as where a climb ended: a fraction of a standard error away."""
+    return distance(theta, found) < 0.05
+
+
+def _off_plateau(likelihood: Likelihood, found: Climb, max_steps: int) -> Climb:
+    """Climbs on from a plateau that has higher ground beside it.
+
+    On a log scale a standard deviation of nearly 0 makes the likelihood flat, so that a climb comes
+    to rest there though the maximum is elsewhere. Flat coordinates are tried at a distance.
+    """
+    for _ in range(3):
+        if not np.isfinite(found.local.value):
+            return found
+        flat = np.flatnonzero(np.abs(np.diag(found.local.hessian)) < FLAT)
+        higher = None
+        for i in flat:
+            for move in (2.0, 5.0, 10.0, -2.0, -5.0, -10.0):
+                moved = found.theta.copy()
+                moved[i] += move
+                there = likelihood.evaluate(moved, found.local.extra)
+                if there.value > max(found.local.value + 1e-3, higher[0] if higher else -np.inf):
+                    higher = (there.value, moved, there.extra)
+        if higher is None:
+            return found
+        again = climb(likelihood.evaluate, higher[1], higher[2], max_steps=max_steps)
+        found = again if again.local.value > found.local.value else found
+    return found
 
 
 def believable(evidence: Evidence) -> bool:

@@ -1,0 +1,203 @@
+"""How often do the 95 % intervals of `mx.fit` hold the truth? Many simulated data sets, as a table.
+
+    python -m benchmarks.coverage [--datasets 200] [--models slopes binomial]
+
+A linear mixed model with correlated random intercepts and slopes, and a binomial one with a random
+intercept, 60 groups each. The truth is far from every boundary, so that Wald intervals have a
+chance; what is left between their coverage and 95 % is that maximum likelihood takes a finite
+number of groups for many. A fit with doubts counts like any other and is reported beside.
+"""
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+
+import marginax as mx
+from benchmarks.tables import markdown, save
+
+# Before the import below, because the oracles' grids are made on import and must be float64.
+jax.config.update("jax_enable_x64", True)
+# The log joints and the exact marginals that check the simulators live with the tests.
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+import mixed_models as mm  # noqa: E402
+from fit_models import one_group  # noqa: E402
+
+GROUPS = 60
+LEVEL = 0.95
+
+WORDS = f"""`python -m benchmarks.coverage`: coverage of {LEVEL:.0%} Wald intervals.
+
+{GROUPS} groups. ± is the binomial standard error of the share."""
+
+COLUMNS = {
+    "model": lambda row: row["model"],
+    "parameter": lambda row: row["parameter"],
+    "truth": lambda row: f"{row['truth']:.3f}",
+    "coverage": lambda row: f"{row['coverage']:.3f} ± {row['standard_error']:.3f}",
+    "mean error / median standard error": lambda row: f"{row['bias']:+.2f}",
+    "data sets": lambda row: str(row["datasets"]),
+    "with doubts": lambda row: str(row["doubtful"]),
+    "seconds per fit": lambda row: f"{row['seconds_per_fit']:.1f}",
+}
+
+
+class Setting(NamedTuple):
+    """A model with a known truth.
+
+    Attributes:
+        log_joint: of all groups at once.
+        log_marginal: exact, `log_marginal(theta, data)`.
+        truth: theta that `simulate` uses.
+        start: where fits start.
+        latent: where the latent of one group starts.
+        simulate: `simulate(truth, random)`, one data set.
+    """
+
+    log_joint: Callable[..., Any]
+    log_marginal: Callable[..., Any]
+    truth: dict
+    start: dict
+    latent: Any
+    simulate: Callable[[dict, np.random.Generator], mm.Grouped]
+
+
+# The simulators of the tests draw a new truth for every seed; here it must stay.
+
+
+def simulate_slopes(truth: dict, random: np.random.Generator, n: int = 8) -> mm.Grouped:
+    """Intercepts and slopes from a normal distribution with the covariance of the truth."""
+    t = np.tile(np.linspace(-2, 2, n), (GROUPS, 1))
+    sd, rho = np.exp(truth["log_sd"]), np.tanh(truth["atanh_rho"])
+    covariance = np.outer(sd, sd) * np.array([[1, rho], [rho, 1]])
+    u = random.multivariate_normal(np.zeros(2), covariance, GROUPS) + truth["b"]
+    noise = np.exp(truth["log_sd_noise"]) * random.normal(size=t.shape)
+    return mm.Grouped(jnp.asarray(u[:, :1] + u[:, 1:] * t + noise), jnp.asarray(t))
+
+
+def simulate_binomial(truth: dict, random: np.random.Generator, n: int = 5) -> mm.Grouped:
+    """Six trials each, with a covariate that varies within groups."""
+    t = random.normal(size=(GROUPS, n))
+    u = np.exp(truth["log_sd"]) * random.normal(size=(GROUPS, 1))
+    eta = truth["b"][0] + truth["b"][1] * t + u
+    y = random.binomial(mm.TRIALS, 1 / (1 + np.exp(-eta)))
+    return mm.Grouped(jnp.asarray(y, float), jnp.asarray(t))
+
+
+SETTINGS = {
+    "slopes": Setting(
+        mm.slopes_log_joint,
+        mm.slopes_log_marginal,
+        {
+            "b": np.array([1.0, 0.5]),
+            "log_sd": np.log([1.0, 0.8]),
+            "atanh_rho": np.arctanh(0.3),
+            "log_sd_noise": np.log(1.2),
+        },
+        mm.slopes_start(),
+        jnp.zeros(2),
+        simulate_slopes,
+    ),
+    "binomial": Setting(
+        mm.binomial_log_joint,
+        mm.binomial_log_marginal,
+        {"b": np.array([0.5, -0.7]), "log_sd": np.log(1.0)},
+        mm.counts_start(),
+        jnp.zeros(()),
+        simulate_binomial,
+    ),
+}
+
+
+def check_truth(setting: Setting, datasets: Iterable[mm.Grouped]) -> float:
+    """Asserts that the data come from the truth: the exact score there has mean zero.
+
+    Returns:
+        The largest mean of a coordinate, in its standard errors.
+    """
+    score = jax.jit(jax.grad(setting.log_marginal))
+    truth = jax.tree.map(jnp.asarray, setting.truth)
+    scores = np.array([ravel_pytree(score(truth, data))[0] for data in datasets])
+    z = scores.mean(axis=0) / (scores.std(axis=0, ddof=1) / len(scores) ** 0.5)
+    worst = float(np.max(np.abs(z)))
+    assert worst < 4.5, f"The score at what is called the truth has mean {z} standard errors."
+    return worst
+
+
+def measure(name: str, datasets: int) -> list[dict]:
+    """Fits all data sets of one model; a row for every parameter."""
+    setting = SETTINGS[name]
+    simulate = lambda seed: setting.simulate(setting.truth, np.random.default_rng(seed))  # noqa: E731
+    worst = check_truth(setting, map(simulate, range(10_000, 10_500)))
+    print(f"{name}: the score at the truth is zero within {worst:.1f} standard errors", flush=True)
+    truth = ravel_pytree(setting.truth)[0]
+    group_log_joint = one_group(setting.log_joint)
+    errors, standard_errors, covered, doubts, times = [], [], [], [], []
+    for seed in range(datasets):
+        problem = mx.Problem.grouped(
+            group_log_joint, simulate(seed), theta=setting.start, latent=setting.latent
+        )
+        began = time.perf_counter()
+        fit = mx.fit(problem, key=jax.random.key(seed), restarts=1, progress=False)
+        times.append(time.perf_counter() - began)
+        low, high = fit.confidence_intervals(LEVEL).T
+        covered.append((low <= truth) & (truth <= high))
+        errors.append(fit.estimates - truth)
+        standard_errors.append(fit.standard_errors())
+        doubts += [(seed, doubt) for doubt in fit.doubts]
+        if (seed + 1) % 10 == 0 or seed + 1 == datasets:
+            jax.clear_caches()  # or about 100 MB of compiled programs stay for every problem
+            share = ", ".join(f"{x:.2f}" for x in np.mean(covered, axis=0))
+            print(
+                f"{name}: {seed + 1} data sets, {sum(times):.0f} s, coverage {share}, "
+                f"{len({seed for seed, _ in doubts})} with doubts",
+                flush=True,
+            )
+    for seed, doubt in doubts:
+        print(f"{name}, data set {seed}: {doubt}")
+    shares, bias = np.mean(covered, axis=0), np.mean(errors, axis=0)
+    typical = np.median(standard_errors, axis=0)
+    return [
+        {
+            "model": name,
+            "parameter": parameter,
+            "truth": float(truth[i]),
+            "coverage": float(shares[i]),
+            "standard_error": float(np.sqrt(shares[i] * (1 - shares[i]) / datasets)),
+            "bias": float(bias[i] / typical[i]),
+            "datasets": datasets,
+            "doubtful": len({seed for seed, _ in doubts}),
+            "seconds_per_fit": sum(times) / datasets,
+        }
+        for i, parameter in enumerate(fit.names)
+    ]
+
+
+def main(datasets: int, models: list[str], files: str) -> None:
+    """All models; the files are written anew after each."""
+    rows: list[dict] = []
+    with tempfile.TemporaryDirectory() as folder:
+        # Every fit traces anew, because a new problem has new functions; but the data are arguments
+        # of what is compiled, so that the programs are the same and a cache on disk finds them.
+        jax.config.update("jax_compilation_cache_dir", folder)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+        for name in models:
+            rows += measure(name, datasets)
+            save(files, WORDS, rows, COLUMNS)
+    print(markdown(rows, COLUMNS))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--datasets", type=int, default=200)
+    parser.add_argument("--models", nargs="+", choices=list(SETTINGS), default=list(SETTINGS))
+    parser.add_argument("--files", default="coverage", help="name of the files written")
+    main(**vars(parser.parse_args()))
