@@ -28,7 +28,7 @@ from marginax.base import Algorithm, Key
 from marginax.checkpoint import Checkpoint
 from marginax.estimate import Fit
 from marginax.inference.blocks import flat_latents
-from marginax.inference.doubts import doubts, edges, notes
+from marginax.inference.doubts import doubts, edges, notes, runaways
 from marginax.inference.findings import Findings
 from marginax.inference.likelihood import Likelihood
 from marginax.inference.newton import Climb
@@ -123,13 +123,25 @@ def fit(
             jax.vmap(unravel)(jnp.asarray(thetas, flat.dtype)),
             cloud,
             problem.data,
-            max_steps=max_steps * choice.more_steps,
+            max_steps=max_steps,
             # Newton's method does the last digits far more cheaply than the particles.
             stop=stopping.settled(0.05) if polish and not choice.algorithm.stochastic else None,
             restarts=len(thetas),
             progress=progress,
             checkpoint=checkpoint,
         )
+        if choice.then is not None:
+            first = jax.tree.map(lambda leaf: leaf[0], (ran.theta, ran.particles))
+            ran = run(
+                run_key,
+                choice.then(*first),
+                ran.theta,
+                ran.particles,
+                problem.data,
+                max_steps=4 * max_steps,
+                restarts=len(thetas),
+                progress=progress,
+            )
     ends = np.asarray(jax.vmap(lambda theta: ravel_pytree(theta)[0])(ran.theta), float)
     with jax.enable_x64(True):
         double = in_double(problem)
@@ -141,6 +153,7 @@ def fit(
             with _timed(timings, "refresh"):
                 found = _refresh(double, ran, found, draw_key, with_polish=polish)
         at_edge = edges(problem, found)
+        found = found.without_information(runaways(problem, found))
     return Fit(
         problem=problem,
         theta_free=found.theta,
@@ -195,6 +208,8 @@ def _refresh(
     )
     if with_polish and not (found.evidence and believable(found.evidence)):
         climbed = by_draws(problem, found.theta, cloud, key)
+        if climbed is None:
+            return found
         return found.climbed_by(climbed, by_new_weights(problem, climbed))
     return found._replace(draws=posterior_sampler(problem)(found.theta, cloud, key))
 

@@ -1,10 +1,11 @@
 """Which algorithm, kernel and how many particles `fit` takes, by rule, and in words.
 
 By the numbers in a block of the latent: up to 150, M-SVGD-EM with a moment-matched kernel and dense
-curvature per block; up to 1,000, M-SVGD-EM coordinate by coordinate with diagonal curvature; beyond
-that MPGD, because Stein clouds of a few particles collapse there.
+curvature per block; beyond that M-SVGD-EM coordinate by coordinate with diagonal curvature; and
+from 1,000 on MPGD after it, because few particles cannot show how so many latents go together.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -15,14 +16,15 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
-from marginax import kernels, metrics, momentum
+from marginax import _tree, kernels, metrics, momentum
 from marginax.algorithms.m_svgd_em import m_svgd_em
 from marginax.algorithms.mpgd import mpgd
-from marginax.base import Algorithm, Key, Particles
+from marginax.base import Algorithm, Data, Key, Particles, Theta
 from marginax.em_gradient import LARGEST_THETA, em_gradient
 from marginax.inference.blocks import as_blocks, place, to_latent
 from marginax.partition import Over
 from marginax.problem import Problem
+from marginax.scores import mean_log_joint
 from marginax.stein import Kernel
 
 __all__ = ["LARGEST_DENSE", "Choice", "choose", "overdispersed", "start_particles"]
@@ -42,13 +44,13 @@ class Choice(NamedTuple):
         algorithm: on free theta and latents.
         num_particles: how many.
         words: which, and why.
-        more_steps: how many times more steps than usual it needs.
+        then: from free theta and a cloud at its end to another algorithm that goes on.
     """
 
     algorithm: Algorithm
     num_particles: int
     words: str
-    more_steps: int = 1
+    then: Callable[[Theta, Particles], Algorithm] | None = None
 
 
 def choose(
@@ -83,8 +85,13 @@ def choose(
         words = f"M-SVGD-EM, {count} particles, coordinate by coordinate with diagonal curvature"
         words += f" (a block has {size} latents, too many for dense curvature)"
         return Choice(_stein(problem, _matched("coordinates")), count, words)
-    words = f"MPGD, {count} particles (a block has {size} latents, too many for a Stein flow)"
-    return Choice(_langevin(problem), count, words, more_steps=10)
+    words = (
+        f"MPGD, {count} particles, after M-SVGD-EM coordinate by coordinate (a block has {size} "
+    )
+    words += "latents, in which few particles cannot show how they go together)"
+    return Choice(
+        _stein(problem, _matched("coordinates")), count, words, then=partial(_mpgd, problem)
+    )
 
 
 def _matched(over: Over) -> Kernel:
@@ -105,31 +112,35 @@ def _stein(problem: Problem, kernel: Kernel) -> Algorithm:
     )
 
 
-def _langevin(problem: Problem) -> Algorithm:
-    """MPGD with a step that the largest curvature allows, found by the power method."""
-    start = (problem.start_theta(), problem.start_latent())
-    flat, unravel = ravel_pytree(start)
+def _mpgd(problem: Problem, theta: Theta, particles: Particles) -> Algorithm:
+    """MPGD with a step that the largest curvature allows, theta in units that match."""
 
     @jax.jit
-    def largest_curvature(flat: Array, data: object) -> Array:
-        def log_joint(both: Array) -> Array:
-            theta, latent = unravel(both)
-            return problem.free_log_joint(theta, latent, data)
+    def curvatures(theta: Theta, particles: Particles, data: Data) -> tuple[Array, Array]:
+        mean, unravel = ravel_pytree(_tree.particle_mean(particles))
 
-        gradient = jax.grad(log_joint)
+        def log_joint(x: Array) -> Array:
+            return problem.free_log_joint(theta, unravel(x), data)
 
         def power(v: Array, _: None) -> tuple[Array, Array]:
-            w = jax.jvp(gradient, (flat,), (v,))[1]
+            w = jax.jvp(jax.grad(log_joint), (mean,), (v,))[1]
             size = jnp.linalg.norm(w)
-            return w / jnp.maximum(size, 1e-30), size
+            return w / jnp.maximum(size, jnp.finfo(w.dtype).tiny), size
 
-        v = jax.random.normal(jax.random.key(0), flat.shape, flat.dtype)
-        return jax.lax.scan(power, v / jnp.linalg.norm(v), None, 30)[1][-1]
+        v = jax.random.normal(jax.random.key(0), mean.shape, mean.dtype)
+        largest = jax.lax.scan(power, v / jnp.linalg.norm(v), None, 30)[1][-1]
+        flat, unravel_theta = ravel_pytree(theta)
+        hessian = jax.hessian(
+            lambda t: mean_log_joint(problem.free_log_joint, unravel_theta(t), particles, data)
+        )(flat)
+        return largest, jnp.abs(jnp.diagonal(hessian))
 
-    largest = max(float(largest_curvature(flat, problem.data)), 1e-12)
+    largest, of_theta = curvatures(theta, particles, problem.data)
+    _, unravel_theta = ravel_pytree(theta)
     # In units of the curvature: friction 1, momentum 0.9, a step that resolves the fastest mode.
-    step = 2.5 / largest
-    return mpgd(problem.free_log_joint, step, friction=1.0, inverse_mass=0.1 / step)
+    step = 1.0 / max(float(largest), 1e-12)
+    scale = unravel_theta(jnp.sqrt(largest / jnp.maximum(of_theta, 1e-6 * largest)))
+    return mpgd(problem.free_log_joint, step, 1.0, 0.1 / step, theta_scale=scale)
 
 
 def start_particles(

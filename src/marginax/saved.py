@@ -68,7 +68,7 @@ def write_fit(fit: Any, path: str | Path) -> None:
 def read_fit(path: str | Path, problem: Problem) -> dict[str, Any]:
     """The fields of a saved fit of this problem."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with Path(path).open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         words = json.loads(str(arrays.pop("words")))
     except (KeyError, ValueError, zipfile.BadZipFile, EOFError) as error:

@@ -46,7 +46,11 @@ class MPGDState(NamedTuple):
 
 
 def mpgd(
-    log_joint: LogJoint, step_size: ArrayLike, friction: ArrayLike, inverse_mass: ArrayLike
+    log_joint: LogJoint,
+    step_size: ArrayLike,
+    friction: ArrayLike,
+    inverse_mass: ArrayLike,
+    theta_scale: Theta | ArrayLike = 1.0,
 ) -> Algorithm:
     """Momentum particle gradient descent.
 
@@ -56,6 +60,8 @@ def mpgd(
         friction: how fast momentum is lost; the M-SVGD-EM paper calls it epsilon.
         inverse_mass: eta. The authors' heuristic: eta = (1 - mu) / (friction * h) for a momentum mu
             of 0.5, 0.7, 0.9 or 0.95.
+        theta_scale: theta moves as if it were measured in these units, a number or a tree like
+            theta: for a theta whose curvature differs much from the particles'.
 
     Returns:
         The algorithm. It is stochastic: theta fluctuates about the estimate, so average its last
@@ -87,12 +93,17 @@ def mpgd(
         return MPGDState(theta, particles, at_rest, thermal)
 
     def step(key: Key, state: MPGDState, data: Data) -> tuple[MPGDState, PGDInfo]:
-        ahead = _tree.add_scaled(state.theta, coefficients.drift, state.theta_momentum)
+        scale = _like(theta_scale, state.theta)
+        ahead = _tree.add_scaled(
+            state.theta, coefficients.drift, _times(scale, state.theta_momentum)
+        )
         direction = theta_score(log_joint, ahead, state.particles, data)
         # The noiseless exact step from (theta, m) is ahead + c2 G: the c1 m term stays in theta.
-        theta, theta_momentum = langevin.underdamped(
-            None, state.theta, state.theta_momentum, direction, coefficients
+        at_rest = jax.tree.map(jnp.zeros_like, state.theta)
+        moved, theta_momentum = langevin.underdamped(
+            None, at_rest, state.theta_momentum, _times(scale, direction), coefficients
         )
+        theta = _tree.add_scaled(state.theta, 1.0, _times(scale, moved))
         scores = latent_scores(log_joint, theta, state.particles, data)
         particles, particle_momentum = langevin.underdamped(
             key, state.particles, state.particle_momentum, scores, coefficients
@@ -101,6 +112,18 @@ def mpgd(
         return state, PGDInfo(direction, scores)
 
     def rescale(factor: ArrayLike) -> Algorithm:
-        return mpgd(log_joint, step_size * factor, friction, inverse_mass)
+        return mpgd(log_joint, step_size * factor, friction, inverse_mass, theta_scale)
 
     return Algorithm(init, step, log_joint, rescale, stochastic=True)
+
+
+def _like(scale: Theta | ArrayLike, theta: Theta) -> Theta:
+    """The scale as a tree like theta."""
+    leaves = jax.tree.leaves(scale)
+    if len(leaves) == 1 and jnp.ndim(leaves[0]) == 0:
+        return jax.tree.map(lambda leaf: jnp.full_like(leaf, leaves[0]), theta)
+    return jax.tree.map(lambda c, leaf: jnp.asarray(c, leaf.dtype), scale, theta)
+
+
+def _times(scale: Theta, tree: Theta) -> Theta:
+    return jax.tree.map(jnp.multiply, scale, tree)

@@ -162,7 +162,7 @@ def _with_draws(problem: Problem, parts: _Parts, draws: Draws) -> Likelihood:
 
 
 def evidence_from_draws(problem: Problem, theta: np.ndarray, posterior: np.ndarray) -> Evidence:
-    """From a t that has the mean and the covariance of posterior draws, block by block.
+    """From a Gaussian or t with the mean and the covariance of posterior draws, block by block.
 
     For posteriors whose mode and curvature say too little of them.
 
@@ -182,18 +182,18 @@ def evidence_from_draws(problem: Problem, theta: np.ndarray, posterior: np.ndarr
     log_root = np.sum(np.log(np.diagonal(root, axis1=1, axis2=2)), axis=1)
     at = Laplace(*(jnp.asarray(x) for x in (mean, root, log_root, np.ones(num_blocks, bool))))
     weigh = jax.jit(partial(_ratios, blocks))
-    found = [
-        weigh(jnp.asarray(theta), at, blocks.data, *_arrays(draws))
-        for draws in (
-            standard_draws(size, num_draws, DEGREES[-1], seed=seed)
-            for seed in range(NUM_REPLICATES + 1)
-        )
-    ]
+
+    def weighed(degrees: float, seed: int) -> _Ratios:
+        draws = standard_draws(size, num_draws, degrees, seed=seed)
+        return weigh(jnp.asarray(theta), at, blocks.data, *_arrays(draws))
+
+    degrees = max(DEGREES, key=lambda d: float(_effective(weighed(d, 0).logs).min()))
+    found = [weighed(degrees, seed) for seed in range(NUM_REPLICATES + 1)]
     values = [float(jnp.sum(jax.nn.logsumexp(one.logs, axis=1))) for one in found]
     return _evidence(
         problem,
         found[0],
-        f"importance sampling, {num_draws} draws from a {_shape(DEGREES[-1])} with the mean and "
+        f"importance sampling, {num_draws} draws from a {_shape(degrees)} with the mean and "
         "covariance of the posterior draws",
         error=float(np.std(values, ddof=1)),
         score_covariance=np.zeros((len(theta), len(theta))),

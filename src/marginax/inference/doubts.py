@@ -4,7 +4,7 @@ import jax
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from marginax.bijections import identity
+from marginax.bijections import Bijection, identity
 from marginax.constraints import is_map
 from marginax.inference.findings import Findings
 from marginax.inference.information import unbounded
@@ -14,7 +14,9 @@ from marginax.natural import free_names
 from marginax.problem import Problem
 from marginax.result import Run
 
-__all__ = ["doubts", "edges", "notes"]
+__all__ = ["doubts", "edges", "notes", "runaways"]
+
+LARGE_ERROR = 4.0  # a standard error on the reals that deserves a second look
 
 
 def doubts(problem: Problem, ran: Run, found: Findings, at_edge: dict[int, str]) -> tuple[str, ...]:
@@ -42,8 +44,8 @@ def doubts(problem: Problem, ran: Run, found: Findings, at_edge: dict[int, str])
     if flat:
         said.append(
             f"The likelihood is flat in {', '.join(flat)}: the data do not determine "
-            f"{'it' if len(flat) == 1 else 'them'}, or the maximum is at infinity (separation). "
-            "The standard errors are unbounded."
+            f"{'it' if len(flat) == 1 else 'them'}, or the maximum is at infinity (separation, "
+            "or a variance of 0 on a log scale). The standard errors are unbounded."
         )
     if found.evidence is not None:
         said += _of_the_evidence(found.evidence, by_draws=found.climbed is not None)
@@ -96,14 +98,12 @@ def edges(problem: Problem, found: Findings) -> dict[int, str]:
     if found.polished is None:
         return {}
     best, likelihood = found.polished.best, found.polished.likelihood
-    maps = jax.tree.leaves(problem.constrain_theta, is_leaf=is_map)
-    leaves = jax.tree.leaves(problem.start_theta())
-    owner = np.repeat(np.arange(len(leaves)), [leaf.size for leaf in leaves])
-    extra = best.local.extra[0] if isinstance(best.local.extra, tuple) else best.local.extra
+    owner = _owners(problem)
+    extra = best.local.extra
     at_edge: dict[int, str] = {}
     here = None
     for i, name in enumerate(free_names(problem)):
-        to = maps[owner[i]]
+        to = owner[i]
         # A standard error below 2 on the reals is far from any edge.
         if to is identity or -best.local.hessian[i, i] > 0.25:
             continue
@@ -121,6 +121,41 @@ def edges(problem: Problem, found: Findings) -> dict[int, str]:
                 )
                 break
     return at_edge
+
+
+def runaways(problem: Problem, found: Findings) -> list[int]:
+    """Unconstrained parameters along which the likelihood hardly falls to one side.
+
+    A log standard deviation whose maximum is at -infinity, or a slope under separation, may come to
+    rest with a little curvature left, which would make a standard error of thousands. Where the
+    likelihood does not fall as that curvature says, there is none.
+    """
+    if found.polished is None:
+        return []
+    best, likelihood = found.polished.best, found.polished.likelihood
+    curvature = -np.diag(best.local.hessian)
+    free = [to is identity for to in _owners(problem)]
+    away: list[int] = []
+    here = None
+    for i in np.flatnonzero(free & (curvature > 0) & (curvature < 1 / LARGE_ERROR**2)):
+        here = likelihood.evaluate(best.theta, best.local.extra) if here is None else here
+        for side in (-2.0, 2.0):
+            moved = best.theta.copy()
+            moved[i] += side / np.sqrt(curvature[i])
+            there = likelihood.evaluate(moved, best.local.extra).value
+            # A quadratic would have fallen by 2; and a model that is not finite two standard errors
+            # away has no such standard error.
+            if not np.isfinite(there) or there > here.value - 0.2:
+                away.append(int(i))
+                break
+    return away
+
+
+def _owners(problem: Problem) -> list[Bijection]:
+    """The bijection of every free number."""
+    maps = jax.tree.leaves(problem.constrain_theta, is_leaf=is_map)
+    leaves = jax.tree.leaves(problem.start_theta())
+    return [to for to, leaf in zip(maps, leaves, strict=True) for _ in range(leaf.size)]
 
 
 def _of_the_particles(ran: Run) -> list[str]:

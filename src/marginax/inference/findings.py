@@ -48,6 +48,14 @@ class Findings(NamedTuple):
             evidence=polished.evidence,
         )
 
+    def without_information(self, coordinates: list[int]) -> "Findings":
+        """With nothing known of these coordinates."""
+        if self.information is None or not coordinates:
+            return self
+        information = self.information.copy()
+        information[coordinates, :] = information[:, coordinates] = 0.0
+        return self._replace(information=information)
+
     def climbed_by(self, climbed: LouisClimb, evidence: Evidence | None) -> "Findings":
         """With what posterior draws said instead."""
         return self._replace(

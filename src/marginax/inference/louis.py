@@ -20,6 +20,7 @@ from marginax.inference.refresh import Posterior
 
 __all__ = ["LouisClimb", "Moments", "louis_climb", "louis_moments"]
 
+WORST_RHAT = 1.2  # chains that differ more than this are not from one distribution
 MOST_DRAWS = 100  # per chain: second derivatives are dear, and these are averages
 
 
@@ -96,8 +97,11 @@ def louis_climb(
     blocks: Blocks,
     theta: np.ndarray,
     max_steps: int = 12,
-) -> LouisClimb:
+) -> LouisClimb | None:
     """Newton steps with fresh draws at each theta, until they are lost in Monte Carlo error.
+
+    None if the chains do not mix, or the model is not finite where they go: better no step than one
+    from draws that are not from the posterior.
 
     Args:
         sample: `sample(theta, step)` draws from the posterior at theta.
@@ -109,12 +113,18 @@ def louis_climb(
     for taken in range(max_steps + 1):
         posterior = sample(theta, taken)
         moments = moments_at(theta, posterior)
+        if not (posterior.rhat < WORST_RHAT and _is_finite(moments)):
+            return None
         step, error = _step(moments)
         done = bool(np.all(np.abs(step) <= 2 * error))
         if done or taken == max_steps:
             return LouisClimb(theta, moments, posterior, taken, done)
         theta = theta + step
     raise AssertionError("unreachable")
+
+
+def _is_finite(moments: Moments) -> bool:
+    return all(bool(np.all(np.isfinite(part))) for part in moments)
 
 
 def _step(moments: Moments) -> tuple[np.ndarray, np.ndarray]:

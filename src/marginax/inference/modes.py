@@ -19,7 +19,7 @@ class Laplace(NamedTuple):
     Attributes:
         mode: where the density is largest, or the best point found.
         root: R with R R^T = H^-1, H the negative Hessian there (made positive where it is not).
-        log_root: log |det R|.
+        log_root: log |det R|; -inf where the density is narrower than numbers resolve.
         settled: whether the gradient at the mode is negligible in units of the curvature.
     """
 
@@ -72,10 +72,13 @@ def laplace(
     w, v = jnp.linalg.eigh(_symmetric(-hessian(x)))
     scale = jnp.maximum(jnp.abs(w), 1e-8 * jnp.max(jnp.abs(w)) + jnp.finfo(x.dtype).tiny)
     left = jnp.sum((v.T @ gradient(x)) ** 2 / scale)
+    root = v / jnp.sqrt(scale)[None, :]
+    # A density so narrow that the numbers around its mode cannot tell it cannot be integrated.
+    seen = jnp.all(jnp.linalg.norm(root, axis=1) > 1e3 * tiny * jnp.abs(x))
     return Laplace(
         x,
-        v / jnp.sqrt(scale)[None, :],
-        -0.5 * jnp.sum(jnp.log(scale)),
+        root,
+        jnp.where(seen, -0.5 * jnp.sum(jnp.log(scale)), -jnp.inf),
         (left < 1e-4) & jnp.all(w > 0) & jnp.isfinite(value),
     )
 

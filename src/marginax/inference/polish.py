@@ -38,6 +38,7 @@ __all__ = [
     "search",
 ]
 
+DISTANCES = (*range(2, 25, 2), *range(-2, -25, -2))
 FLAT = 0.05  # a curvature that makes a standard error of more than 4 on the reals
 
 
@@ -79,7 +80,7 @@ def search(likelihood: Likelihood, thetas: np.ndarray, max_steps: int = 60) -> l
     climbs = []
     for theta in thetas:
         found = climb(likelihood.evaluate, theta, likelihood.start, max_steps=max_steps)
-        climbs.append(_off_plateau(likelihood, found, max_steps))
+        climbs.append(_off_plateau(likelihood, found, thetas[0], max_steps))
     return climbs
 
 
@@ -124,11 +125,12 @@ def is_near(theta: np.ndarray, found: Climb) -> bool:
     return distance(theta, found) < 0.05
 
 
-def _off_plateau(likelihood: Likelihood, found: Climb, max_steps: int) -> Climb:
+def _off_plateau(likelihood: Likelihood, found: Climb, home: np.ndarray, max_steps: int) -> Climb:
     """Climbs on from a plateau that has higher ground beside it.
 
     On a log scale a standard deviation of nearly 0 makes the likelihood flat, so that a climb comes
-    to rest there though the maximum is elsewhere. Flat coordinates are tried at a distance.
+    to rest there though the maximum is elsewhere. Flat coordinates are tried at a distance, and at
+    home, the first start.
     """
     for _ in range(3):
         if not np.isfinite(found.local.value):
@@ -136,7 +138,7 @@ def _off_plateau(likelihood: Likelihood, found: Climb, max_steps: int) -> Climb:
         flat = np.flatnonzero(np.abs(np.diag(found.local.hessian)) < FLAT)
         higher = None
         for i in flat:
-            for move in (2.0, 5.0, 10.0, -2.0, -5.0, -10.0):
+            for move in (home[i] - found.theta[i], *DISTANCES):
                 moved = found.theta.copy()
                 moved[i] += move
                 there = likelihood.evaluate(moved, found.local.extra)
@@ -168,15 +170,13 @@ def posterior_sampler(problem: Problem) -> Callable[[np.ndarray, Array, Key], Po
         else:  # too many for dense curvature: the cloud's own spread
             sd = jnp.std(cloud, axis=0) + 1e-12
             ok = jnp.ones(len(sd), bool)
-            at = Laplace(
-                jnp.mean(cloud, axis=0), jax.vmap(jnp.diag)(sd), jnp.sum(jnp.log(sd), axis=1), ok
-            )
+            at = Laplace(jnp.mean(cloud, axis=0), sd, jnp.sum(jnp.log(sd), axis=1), ok)
         return sample(flat, at, cloud, key)
 
     return draw
 
 
-def by_draws(problem: Problem, theta: np.ndarray, cloud: Array, key: Key) -> LouisClimb:
+def by_draws(problem: Problem, theta: np.ndarray, cloud: Array, key: Key) -> LouisClimb | None:
     """Newton steps with scores and information from posterior draws, from theta."""
     draw = posterior_sampler(problem)
 

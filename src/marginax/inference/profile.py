@@ -71,6 +71,8 @@ def _end(
     distance = quantile * abs(step)
     for _ in range(MOST_EVALUATIONS):
         found = profiled(theta[index] + math.copysign(distance, step), rest)
+        if not math.isfinite(found.local.value):  # as far as numbers reach, and not low enough
+            return math.copysign(math.inf, step)
         r = math.sqrt(max(2 * (top - found.local.value), 0.0))
         if abs(r - quantile) < 1e-4 * quantile:
             break

@@ -43,6 +43,11 @@ class Posterior(NamedTuple):
     acceptance: float
 
 
+def _apply(root: Array, u: Array) -> Array:
+    """R u, for a matrix or a diagonal."""
+    return root @ u if root.ndim == 2 else root * u
+
+
 class _Plan(NamedTuple):
     """How long to sample: warm-up steps, draws kept, steps from one to the next."""
 
@@ -71,7 +76,7 @@ def sampler(
 
     Returns:
         `sample(theta, at, cloud, key)`: theta flat and free; mode and root per block, which whiten
-        it; the cloud [particles, blocks, size] from which the chains start.
+        it (a root may be a diagonal); the cloud [particles, blocks, size] where the chains start.
     """
     from blackjax.diagnostics import effective_sample_size, potential_scale_reduction
 
@@ -85,7 +90,8 @@ def sampler(
     def sample(theta: Array, at: Laplace, cloud: Array, key: Key) -> Posterior:
         start_key, chain_key = jax.random.split(key)
         cloud = cloud[:MOST_CHAINS]
-        u = jnp.einsum("bpq,nbq->nbp", jnp.linalg.inv(at.root), cloud - at.mode[None])
+        inverse = jnp.linalg.inv(at.root) if at.root.ndim == 3 else 1 / at.root
+        u = jax.vmap(jax.vmap(_apply), (None, 0))(inverse, cloud - at.mode[None])
         fresh = jax.random.normal(start_key, u.shape, u.dtype)
         lost = ~(jnp.linalg.norm(u, axis=-1, keepdims=True) < FARTHEST * size**0.5)
         found = chains(theta, at, jnp.where(lost, fresh, u), chain_key, blocks.data)
@@ -114,7 +120,7 @@ def _chains(blocks: Blocks, with_mala: bool, plan: _Plan) -> Callable[..., tuple
 
     def density(at: Laplace, theta: Array, y: Any) -> Callable[[Array], Array]:
         def log_density(u: Array) -> Array:
-            value = blocks.log_density(theta, at.mode + at.root @ u, y)
+            value = blocks.log_density(theta, at.mode + _apply(at.root, u), y)
             return jnp.where(jnp.isfinite(value), value, -jnp.inf)
 
         return log_density
@@ -160,7 +166,8 @@ def _chains(blocks: Blocks, with_mala: bool, plan: _Plan) -> Callable[..., tuple
         _, (positions, acceptance) = jax.lax.scan(
             draw, states, jax.random.split(draw_key, plan.num_draws)
         )
-        x = at.mode[None, :, None] + jnp.einsum("bpq,dbnq->dbnp", at.root, positions)
-        return jnp.transpose(x, (2, 0, 1, 3)), jnp.mean(acceptance)
+        u = jnp.transpose(positions, (2, 0, 1, 3))  # [chains, draws, blocks, size]
+        away = jax.vmap(jax.vmap(jax.vmap(_apply), (None, 0)), (None, 0))(at.root, u)
+        return at.mode[None, None] + away, jnp.mean(acceptance)
 
     return sample

@@ -47,7 +47,7 @@ def to_arviz(fit: Any) -> Any:
             observed_data=numeric or None,
             constant_data=estimate,
             dims=dims,
-            attrs=attributes,
+            posterior_attrs=attributes,
         )
 
 

@@ -1,0 +1,253 @@
+"""The parts of `fit` alone: likelihoods, draws, Louis' information, profiles, climbs."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.scipy.stats import norm
+from scipy.optimize import brentq, minimize
+from scipy.stats import chi2
+
+import marginax as mx
+from marginax.bijections import positive
+from marginax.inference.blocks import as_blocks, finite_values, flat_latents, place, to_latent
+from marginax.inference.by_importance import evidence_from_draws, importance_likelihood
+from marginax.inference.by_quadrature import quadrature_likelihood
+from marginax.inference.information import delta_method, inverse_information
+from marginax.inference.louis import louis_moments
+from marginax.inference.newton import Local, climb
+from marginax.inference.polish import by_draws, search
+from marginax.inference.profile import profile_interval
+from marginax.inference.refresh import Posterior, sampler
+
+GROUPS, N = 12, 3
+
+
+@pytest.fixture(autouse=True)
+def _as_users_write():
+    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
+        yield
+
+
+def intercepts(seed=0):
+    """y_gi ~ N(x_g, 1), x_g ~ N(m, s^2); the group means are N(m, s^2 + 1 / n)."""
+    random = np.random.default_rng(seed)
+    y = 1 + 1.5 * random.normal(size=(GROUPS, 1)) + random.normal(size=(GROUPS, N))
+
+    def log_joint(theta, x, y):
+        return norm.logpdf(x, theta["m"], theta["s"]) + jnp.sum(norm.logpdf(y, x, 1.0))
+
+    return mx.Problem.grouped(
+        log_joint,
+        y,
+        theta={"m": 0.0, "s": 1.0},
+        latent=0.0,
+        constrain_theta={"s": positive},
+    )
+
+
+def whole(problem):
+    """The same model as one block, which takes importance sampling and NUTS."""
+
+    def log_joint(theta, x, y):
+        return problem.log_joint(theta, x, y)
+
+    return mx.Problem(
+        log_joint,
+        theta=problem.theta,
+        latent=jnp.zeros(GROUPS),
+        data=problem.data,
+        constrain_theta={"s": positive},
+    )
+
+
+def log_marginal(theta, y):
+    """In closed form; theta = (m, log s)."""
+    means, s2 = jnp.mean(y, axis=1), jnp.exp(2 * theta[1])
+    within = jnp.sum((y - means[:, None]) ** 2)
+    of_means = jnp.sum(norm.logpdf(means, theta[0], jnp.sqrt(s2 + 1 / N)))
+    constant = -0.5 * GROUPS * ((N - 1) * jnp.log(2 * jnp.pi) + jnp.log(N))
+    return of_means - 0.5 * within + constant
+
+
+def maximum(y):
+    found = minimize(lambda t: -float(log_marginal(t, y)), np.zeros(2), method="Nelder-Mead")
+    found = minimize(lambda t: -float(log_marginal(t, y)), found.x, tol=1e-12)
+    return found.x
+
+
+THETA = np.array([0.7, -0.4])
+
+
+@pytest.mark.parametrize("kind", ["quadrature", "importance", "importance, fine"])
+def test_likelihoods_are_exact_for_gaussians(kind):
+    problem = intercepts()
+    likelihood = (
+        quadrature_likelihood(problem)
+        if kind == "quadrature"
+        else importance_likelihood(whole(problem), THETA)
+    )
+    evaluate = likelihood.evaluate if kind != "importance, fine" else likelihood.evaluate_finely
+    here = evaluate(THETA, likelihood.start)
+    exact = partial(log_marginal, y=problem.data)
+    np.testing.assert_allclose(here.value, exact(THETA), rtol=1e-9)
+    np.testing.assert_allclose(here.gradient, jax.grad(exact)(THETA), rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(here.hessian, jax.hessian(exact)(THETA), rtol=1e-3, atol=1e-3)
+    evidence = likelihood.describe(THETA, here.extra)
+    np.testing.assert_allclose(evidence.log_likelihood, exact(THETA), rtol=1e-9)
+    s2 = np.exp(2 * THETA[1])
+    variance = 1 / (1 / s2 + N)
+    mean = variance * (THETA[0] / s2 + N * problem.data.mean(axis=1))
+    np.testing.assert_allclose(evidence.mean.ravel(), mean, rtol=2e-2, atol=2e-2)
+    np.testing.assert_allclose(evidence.sd, variance**0.5, rtol=2e-2)
+
+
+def draws_at_theta(problem, key, num_draws=None):
+    blocks = as_blocks(problem)
+    theta = jnp.asarray(THETA)
+    at = jax.jit(partial(place, blocks))(theta, blocks.start, blocks.data)
+    cloud = jnp.tile(blocks.start, (20, 1, 1))
+    return blocks, sampler(blocks, num_draws)(theta, at, cloud, key)
+
+
+@pytest.mark.parametrize("with_groups", [True, False], ids=["MALA", "NUTS"])
+def test_refreshed_draws_have_the_exact_moments(with_groups, key):
+    problem = intercepts() if with_groups else whole(intercepts())
+    _, found = draws_at_theta(problem, key)
+    assert ("MALA" if with_groups else "NUTS") in found.sampler
+    assert found.rhat < 1.02
+    assert found.effective_draws > 1000
+    draws = found.draws.reshape(-1, GROUPS)
+    s2 = np.exp(2 * THETA[1])
+    variance = 1 / (1 / s2 + N)
+    mean = variance * (THETA[0] / s2 + N * problem.data.mean(axis=1))
+    error = np.sqrt(variance / found.effective_draws)
+    assert np.max(np.abs(draws.mean(axis=0) - mean)) < 4.5 * error  # 12 comparisons: 1e-4
+    np.testing.assert_allclose(draws.var(axis=0), variance, rtol=0.12)
+
+
+def independent_draws(problem, key, chains=20, draws=250):
+    s2 = np.exp(2 * THETA[1])
+    variance = 1 / (1 / s2 + N)
+    mean = variance * (THETA[0] / s2 + N * np.asarray(problem.data).mean(axis=1))
+    z = np.asarray(jax.random.normal(key, (chains, draws, GROUPS, 1)))
+    return Posterior(mean[:, None] + variance**0.5 * z, "exact", 1.0, chains * draws, 1.0)
+
+
+def test_louis_information_from_draws(key):
+    problem = intercepts()
+    moments = louis_moments(as_blocks(problem))(THETA, independent_draws(problem, key))
+    exact = partial(log_marginal, y=problem.data)
+    information = -np.asarray(jax.hessian(exact)(THETA))
+    np.testing.assert_allclose(moments.information, information, atol=0.06 * information.max())
+    error = np.sqrt(np.diag(moments.score_covariance))
+    assert np.all(np.abs(moments.score - jax.grad(exact)(THETA)) < 4.5 * error)
+    assert np.all(error < 0.2)
+
+
+def test_evidence_from_draws(key):
+    problem = intercepts()
+    found = evidence_from_draws(problem, THETA, independent_draws(problem, key).draws)
+    assert found.pareto_k < 0.7
+    exact = float(log_marginal(THETA, problem.data))
+    assert abs(found.log_likelihood - exact) < max(4 * found.error, 1e-3)
+
+
+@pytest.mark.slow
+def test_climbing_by_draws_alone_finds_the_maximum(key):
+    problem = intercepts()
+    cloud = jnp.tile(as_blocks(problem).start, (20, 1, 1))
+    found = by_draws(problem, np.array([0.0, 0.0]), cloud, key)
+    assert found.settled
+    exact = maximum(problem.data)
+    covariance = np.linalg.inv(found.moments.information)
+    error = np.sqrt(np.diag(covariance @ found.moments.score_covariance @ covariance))
+    assert np.all(np.abs(found.theta - exact) < 6 * error)
+    assert np.all(error < 0.1 * np.sqrt(np.diag(covariance)))
+
+
+def test_climbing_by_draws_refuses_chains_that_do_not_mix():
+    from marginax.inference.louis import louis_climb
+
+    problem = intercepts()
+    stuck = Posterior(np.ones((4, 10, GROUPS, 1)), "stuck", np.inf, 0.0, 0.0)
+    assert louis_climb(lambda theta, step: stuck, as_blocks(problem), THETA) is None
+
+
+def test_a_profile_interval_solves_the_likelihood_equation():
+    problem = intercepts()
+    likelihood = quadrature_likelihood(problem)
+    best = climb(likelihood.evaluate, THETA, likelihood.start)
+    low, high = profile_interval(likelihood, best.theta, best.local, 1, 0.3, 1.959964)
+    y = np.asarray(problem.data)
+
+    def fallen(log_s):  # m's own maximum is the mean of the means whatever s
+        drop = log_marginal(best.theta, y) - log_marginal(np.array([y.mean(), log_s]), y)
+        return 2 * float(drop) - chi2.ppf(0.95, 1)
+
+    expected = brentq(fallen, best.theta[1] - 3, best.theta[1]), brentq(fallen, best.theta[1], 3)
+    np.testing.assert_allclose([low, high], expected, atol=1e-3)
+
+
+def test_a_profile_that_never_falls_is_unbounded():
+    y = np.random.default_rng(1).normal(size=(GROUPS, N))
+    problem = intercepts().with_data(y - y.mean(axis=1, keepdims=True))  # s = 0 is best
+    likelihood = quadrature_likelihood(problem)
+    best = climb(likelihood.evaluate, np.array([0.0, -5.0]), likelihood.start)
+    low, high = profile_interval(likelihood, best.theta, best.local, 1, np.nan, 1.96)
+    assert low == -np.inf
+    assert np.isfinite(high)
+
+
+def test_a_climb_leaves_a_plateau():
+    """On a log scale a standard deviation of e^-18 looks like a maximum."""
+    problem = intercepts()
+    likelihood = quadrature_likelihood(problem)
+    start = np.array([1.0, -18.0])
+    assert climb(likelihood.evaluate, start, likelihood.start).theta[1] < -8
+    (found,) = search(likelihood, start[None])
+    np.testing.assert_allclose(found.theta, maximum(problem.data), atol=1e-5)
+
+
+def test_a_climb_from_where_nothing_is_finite_says_so():
+    nowhere = Local(np.nan, np.zeros(2), np.full((2, 2), np.nan), None)
+    found = climb(lambda theta, extra: nowhere, THETA, None)
+    assert not found.settled
+    assert found.local.value == -np.inf
+
+
+def test_points_outside_the_support_count_as_zero_density():
+    def log_density(x):
+        return jnp.sum(jnp.where(x > 0, -x, -jnp.inf)) + 0 * jnp.sum(jnp.sqrt(x))
+
+    points = jnp.array([[1.0], [2.0], [-1.0]])
+
+    def total(shift):
+        values, undefined = finite_values(lambda x: log_density(x + shift), points, jnp.ones(1))
+        return jax.nn.logsumexp(values), undefined
+
+    (value, undefined), slope = jax.value_and_grad(total, has_aux=True)(0.0)
+    np.testing.assert_allclose(value, np.log(np.exp(-1) + np.exp(-2)), rtol=1e-6)
+    assert np.isfinite(slope)
+    assert undefined == 1
+
+
+def test_latents_go_flat_and_back(key):
+    for problem in (intercepts(), whole(intercepts())):
+        latent = jax.random.normal(key, (GROUPS,))
+        flat = flat_latents(problem, latent)
+        assert flat.shape == as_blocks(problem).start.shape
+        np.testing.assert_array_equal(to_latent(problem, flat), latent)
+
+
+def test_parameters_at_an_edge_or_without_information():
+    information = np.array([[4.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 0.0]])
+    covariance = inverse_information(information, edges=(1,))
+    assert covariance[0, 0] == 0.25  # with the second one fixed, not 1 / 3
+    assert np.isnan(covariance[1, 1])
+    assert np.isinf(covariance[2, 2])
+    mapped = delta_method(np.array([[1.0, 0, 0], [1, 0, 1]]), covariance)
+    assert mapped[0, 0] == 0.25
+    assert np.isinf(mapped[1, 1])
