@@ -11,8 +11,8 @@ demo: $(READY)
 
 # Twice: everything in float64 with strict dtype promotion, then what must hold in float32 without x64.
 test: $(READY)
-	$(BIN)/pytest -n auto
-	JAX_ENABLE_X64=0 $(BIN)/pytest -n auto -m float32
+	$(BIN)/pytest -n auto --dist loadgroup
+	JAX_ENABLE_X64=0 $(BIN)/pytest -n auto --dist loadgroup -m float32
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -9,10 +9,14 @@ number of groups for many. A fit with doubts counts like any other and is report
 """
 
 import argparse
+import multiprocessing
+import os
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -132,39 +136,65 @@ def check_truth(setting: Setting, datasets: Iterable[mm.Grouped]) -> float:
     return worst
 
 
-def measure(name: str, datasets: int) -> list[dict]:
-    """Fits all data sets of one model; a row for every parameter."""
+class Outcome(NamedTuple):
+    """One data set: estimates minus the truth, standard errors, which intervals hold it, doubts."""
+
+    names: tuple[str, ...]
+    errors: np.ndarray
+    standard_errors: np.ndarray
+    covered: np.ndarray
+    doubts: tuple[str, ...]
+    seconds: float
+
+
+def simulated(name: str, seed: int) -> mm.Grouped:
+    """A data set."""
     setting = SETTINGS[name]
-    simulate = lambda seed: setting.simulate(setting.truth, np.random.default_rng(seed))  # noqa: E731
-    worst = check_truth(setting, map(simulate, range(10_000, 10_500)))
-    print(f"{name}: the score at the truth is zero within {worst:.1f} standard errors", flush=True)
+    return setting.simulate(setting.truth, np.random.default_rng(seed))
+
+
+def fit_one(name: str, seed: int) -> Outcome:
+    """Simulates and fits one data set."""
+    setting = SETTINGS[name]
     truth = ravel_pytree(setting.truth)[0]
-    group_log_joint = one_group(setting.log_joint)
-    errors, standard_errors, covered, doubts, times = [], [], [], [], []
-    for seed in range(datasets):
-        problem = mx.Problem.grouped(
-            group_log_joint, simulate(seed), theta=setting.start, latent=setting.latent
-        )
-        began = time.perf_counter()
-        fit = mx.fit(problem, key=jax.random.key(seed), restarts=1, refresh=False, progress=False)
-        times.append(time.perf_counter() - began)
-        low, high = fit.confidence_intervals(LEVEL).T
-        covered.append((low <= truth) & (truth <= high))
-        errors.append(fit.estimates - truth)
-        standard_errors.append(fit.standard_errors())
-        doubts += [(seed, doubt) for doubt in fit.doubts]
-        if (seed + 1) % 10 == 0 or seed + 1 == datasets:
-            jax.clear_caches()  # or about 100 MB of compiled programs stay for every problem
-            share = ", ".join(f"{x:.2f}" for x in np.mean(covered, axis=0))
-            print(
-                f"{name}: {seed + 1} data sets, {sum(times):.0f} s, coverage {share}, "
-                f"{len({seed for seed, _ in doubts})} with doubts",
-                flush=True,
-            )
-    for seed, doubt in doubts:
-        print(f"{name}, data set {seed}: {doubt}")
-    shares, bias = np.mean(covered, axis=0), np.mean(errors, axis=0)
-    typical = np.median(standard_errors, axis=0)
+    problem = mx.Problem.grouped(
+        one_group(setting.log_joint),
+        simulated(name, seed),
+        theta=setting.start,
+        latent=setting.latent,
+    )
+    began = time.perf_counter()
+    fit = mx.fit(problem, key=jax.random.key(seed), restarts=1, refresh=False, progress=False)
+    seconds = time.perf_counter() - began
+    low, high = fit.confidence_intervals(LEVEL).T
+    if seed % 10 == 9:
+        jax.clear_caches()  # or about 100 MB of compiled programs stay for every problem
+    return Outcome(
+        fit.names,
+        np.asarray(fit.estimates - truth),
+        fit.standard_errors(),
+        np.asarray((low <= truth) & (truth <= high)),
+        fit.doubts,
+        seconds,
+    )
+
+
+def measure(name: str, datasets: int, pool: ProcessPoolExecutor) -> list[dict]:
+    """Fits all data sets of one model; a row for every parameter."""
+    worst = check_truth(SETTINGS[name], (simulated(name, seed) for seed in range(10_000, 10_500)))
+    print(f"{name}: the score at the truth is zero within {worst:.1f} standard errors", flush=True)
+    found: list[Outcome] = []
+    for outcome in pool.map(partial(fit_one, name), range(datasets)):
+        for doubt in outcome.doubts:
+            print(f"{name}, data set {len(found)}: {doubt}")
+        found.append(outcome)
+        if len(found) % 10 == 0:
+            share = ", ".join(f"{x:.2f}" for x in np.mean([o.covered for o in found], axis=0))
+            print(f"{name}: {len(found)} data sets, coverage {share}", flush=True)
+    shares = np.mean([o.covered for o in found], axis=0)
+    bias = np.mean([o.errors for o in found], axis=0)
+    typical = np.median([o.standard_errors for o in found], axis=0)
+    truth = ravel_pytree(SETTINGS[name].truth)[0]
     return [
         {
             "model": name,
@@ -174,23 +204,36 @@ def measure(name: str, datasets: int) -> list[dict]:
             "standard_error": float(np.sqrt(shares[i] * (1 - shares[i]) / datasets)),
             "bias": float(bias[i] / typical[i]),
             "datasets": datasets,
-            "doubtful": len({seed for seed, _ in doubts}),
-            "seconds_per_fit": sum(times) / datasets,
+            "doubtful": sum(bool(o.doubts) for o in found),
+            "seconds_per_fit": float(np.mean([o.seconds for o in found])),
         }
-        for i, parameter in enumerate(fit.names)
+        for i, parameter in enumerate(found[0].names)
     ]
 
 
-def main(datasets: int, models: list[str], files: str) -> None:
+def prepare(folder: str) -> None:
+    """In every process: fits trace anew, but a cache on disk finds what is compiled.
+
+    A new problem has new functions; the data are arguments of the compiled programs, which are
+    therefore the same.
+    """
+    # One core each: the threads of many processes would be in each other's way.
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[os.getpid() % len(cores)]})
+    jax.config.update("jax_compilation_cache_dir", folder)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
+def main(datasets: int, models: list[str], files: str, processes: int) -> None:
     """All models; the files are written anew after each."""
     rows: list[dict] = []
-    with tempfile.TemporaryDirectory() as folder:
-        # Every fit traces anew, because a new problem has new functions; but the data are arguments
-        # of what is compiled, so that the programs are the same and a cache on disk finds them.
-        jax.config.update("jax_compilation_cache_dir", folder)
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+    spawn = multiprocessing.get_context("spawn")
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        ProcessPoolExecutor(processes, spawn, prepare, (folder,)) as pool,
+    ):
         for name in models:
-            rows += measure(name, datasets)
+            rows += measure(name, datasets, pool)
             save(files, WORDS, rows, COLUMNS)
     print(markdown(rows, COLUMNS))
 
@@ -199,5 +242,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--datasets", type=int, default=200)
     parser.add_argument("--models", nargs="+", choices=list(SETTINGS), default=list(SETTINGS))
+    parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--files", default="coverage", help="name of the files written")
     main(**vars(parser.parse_args()))

@@ -10,7 +10,9 @@ from jax.scipy.stats import norm
 import marginax as mx
 from marginax.bijections import positive
 
-QUICK = {("poisson", 0), ("crossed", 0)}
+# The tests of the fixture stay together, so that it is fitted once.
+TOGETHER = pytest.mark.xdist_group("random intercept")
+QUICK = {("poisson", 0)}
 SEEDS = {name: (0, 1) for name in fit_models.CASES} | {"logistic": (1,)}
 CASES = [
     pytest.param(name, seed, marks=[] if (name, seed) in QUICK else pytest.mark.slow)
@@ -29,7 +31,7 @@ def _as_users_write():
 def test_exact_answers(name, seed):
     case = fit_models.CASES[name](seed)
     exact = fit_models.exact(case)
-    fit = mx.fit(case.problem, key=jax.random.key(seed))
+    fit = mx.fit(case.problem, key=jax.random.key(seed), refresh=seed == 0)
     assert fit.converged, fit
     off = np.abs(fit.theta_free - exact.theta) / exact.standard_errors
     assert np.max(off) < 0.05
@@ -65,6 +67,7 @@ def random_intercept():
         return y, mx.fit(intercepts(y), key=jax.random.key(0))
 
 
+@TOGETHER
 def test_natural_scale_by_the_delta_method(random_intercept):
     """Balanced data: the exact estimates come from the analysis of variance."""
     y, fit = random_intercept
@@ -84,6 +87,7 @@ def test_natural_scale_by_the_delta_method(random_intercept):
     assert np.all(fit.monte_carlo_error() == 0)
 
 
+@TOGETHER
 def test_random_effects_are_shrunk_means(random_intercept):
     y, fit = random_intercept
     theta = fit.theta
@@ -96,6 +100,8 @@ def test_random_effects_are_shrunk_means(random_intercept):
     np.testing.assert_allclose(latents.high - latents.low, 2 * 1.95996 * latents.sd, rtol=1e-4)
 
 
+@TOGETHER
+@pytest.mark.slow
 def test_information_criteria_and_ratio_test(random_intercept):
     y, fit = random_intercept
     value = fit.log_marginal_likelihood().log_likelihood
@@ -122,6 +128,7 @@ def test_information_criteria_and_ratio_test(random_intercept):
         fit.likelihood_ratio_test(fit)
 
 
+@TOGETHER
 def test_the_summary_says_everything(random_intercept):
     _, fit = random_intercept
     text = str(fit)
@@ -135,7 +142,7 @@ def test_a_variance_of_zero_is_reported():
     random = np.random.default_rng(0)
     y = random.normal(size=(30, 4))
     y = y - y.mean(axis=1, keepdims=True) + 0.05 * random.normal(size=(30, 1))
-    fit = mx.fit(intercepts(y), key=jax.random.key(0))
+    fit = mx.fit(intercepts(y), key=jax.random.key(0), refresh=False)
     assert not fit.converged
     assert any("between is at the boundary" in doubt for doubt in fit.doubts)
     assert "DOUBTFUL" in str(fit)
@@ -143,6 +150,7 @@ def test_a_variance_of_zero_is_reported():
     np.testing.assert_allclose(fit.estimates[1:], [y.mean(), y.std()], rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_a_flat_direction_has_unbounded_errors():
     def log_joint(theta, x, y):
         mean = theta["a"] + theta["b"]
@@ -156,7 +164,7 @@ def test_a_flat_direction_has_unbounded_errors():
         latent=0.0,
         constrain_theta={"sd": positive},
     )
-    fit = mx.fit(problem, key=jax.random.key(0))
+    fit = mx.fit(problem, key=jax.random.key(0), refresh=False)
     assert any("flat in a, b" in doubt for doubt in fit.doubts)
     errors = fit.standard_errors()
     assert np.all(np.isinf(errors[:2]))
@@ -164,6 +172,7 @@ def test_a_flat_direction_has_unbounded_errors():
     assert "unbounded" in str(fit)
 
 
+@pytest.mark.slow
 def test_separation_is_reported():
     t = np.linspace(-2, 2, 20)[:, None] * np.ones((1, 2))
 
@@ -173,11 +182,12 @@ def test_separation_is_reported():
 
     data = {"t": t, "y": (t > 0).astype(float)}
     problem = mx.Problem.grouped(log_joint, data, theta={"slope": 0.0}, latent=0.0)
-    fit = mx.fit(problem, key=jax.random.key(0))
+    fit = mx.fit(problem, key=jax.random.key(0), refresh=False)
     assert not fit.converged
     assert any("infinity" in doubt for doubt in fit.doubts)
 
 
+@pytest.mark.slow
 def test_two_maxima_are_reported():
     """A marginal likelihood with a higher and a lower maximum in theta."""
 
@@ -191,6 +201,8 @@ def test_two_maxima_are_reported():
     np.testing.assert_allclose(fit.estimates, [2.037], atol=1e-2)
 
 
+@TOGETHER
+@pytest.mark.slow
 def test_without_polish_there_are_no_standard_errors(random_intercept):
     y, full = random_intercept
     fit = mx.fit(intercepts(y), key=jax.random.key(0), polish=False, restarts=1)
@@ -200,6 +212,8 @@ def test_without_polish_there_are_no_standard_errors(random_intercept):
         fit.standard_errors()
 
 
+@TOGETHER
+@pytest.mark.slow
 def test_float32_gets_second_order_parts_in_double(random_intercept):
     y, full = random_intercept
     with jax.enable_x64(False):

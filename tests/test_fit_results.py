@@ -15,6 +15,8 @@ from marginax import natural
 from marginax.bijections import correlation_cholesky, positive
 from marginax.method_choice import choose
 
+pytestmark = pytest.mark.xdist_group("fit results")  # one fit for all of them
+
 GROUPS, N = 15, 4
 
 

@@ -79,11 +79,12 @@ def test_a_flat_or_convex_direction_stays_finite():
 @pytest.mark.parametrize(
     "kernel",
     [
-        pytest.param(mx.kernels.rbf("mean"), marks=pytest.mark.slow),
+        mx.kernels.rbf("mean"),
         mx.kernels.moment_matched(mx.kernels.rbf("mean")),
     ],
     ids=repr,
 )
+@pytest.mark.slow
 def test_steps_do_not_depend_on_units(kernel):
     """Scaling a block's coordinates scales its particles' moves, and nothing else."""
     units = np.array([100.0, 0.01])

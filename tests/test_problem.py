@@ -138,6 +138,7 @@ def test_a_density_that_is_nowhere_finite_is_refused():
         mx.Problem(lambda theta, x, y: jnp.log(-jnp.ones(())) + x, theta=0.0, latent=0.0)
 
 
+@pytest.mark.slow
 def test_a_group_without_data_is_its_prior():
     """All of its mask is 0: it adds nothing to the likelihood."""
 

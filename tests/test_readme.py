@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import jax
+import pytest
 
 README = (Path(__file__).parents[1] / "README.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
@@ -21,6 +22,7 @@ def test_the_first_fit(capsys):
     assert abs(fitted - exact) < 0.01
 
 
+@pytest.mark.slow
 def test_the_fit(capsys):
     with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
         namespace = {}

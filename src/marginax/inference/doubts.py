@@ -111,7 +111,9 @@ def edges(problem: Problem, found: Findings) -> dict[int, str]:
         for side in (-1.0,) if to.name == "positive" else (-1.0, 1.0):
             moved = best.theta.copy()
             moved[i] += 4 * side
-            if likelihood.evaluate(moved, extra).value > here.value - 1e-3:
+            there = likelihood.evaluate(moved, extra).value
+            # Where the numbers end, the edge is not far either.
+            if not np.isfinite(there) or there > here.value - 1e-3:
                 where = "0" if to.name == "positive" else f"an end of its {to.name}"
                 where = "-1 or 1" if to.name.startswith("correlation") else where
                 at_edge[i] = (
