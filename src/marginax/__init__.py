@@ -21,6 +21,7 @@ from marginax.em_gradient import em_gradient
 from marginax.estimate import Fit
 from marginax.fit import fit
 from marginax.groups import pad_groups
+from marginax.interop.numpyro import from_numpyro
 from marginax.minibatch import minibatched
 from marginax.problem import Problem
 from marginax.result import Run, RunError
@@ -43,6 +44,7 @@ __all__ = [
     "em_gradient",
     "exact_m_step",
     "fit",
+    "from_numpyro",
     "ipla",
     "kernels",
     "kipla",

@@ -202,6 +202,12 @@ class Fit:
 
         return to_arviz(self)
 
+    def to_numpyro(self) -> Any:
+        """`params` and `posterior_samples` for `numpyro.infer.Predictive`."""
+        from marginax.interop.numpyro import to_numpyro
+
+        return to_numpyro(self)
+
     def plot(self, predictive: PyTree = None, observed: Any = None) -> Any:
         """A matplotlib figure: paths of theta, intervals, Stein ratios, latents, predictions.
 
