@@ -179,12 +179,12 @@ def fit_one(name: str, seed: int) -> Outcome:
     )
 
 
-def measure(name: str, datasets: int, pool: ProcessPoolExecutor) -> list[dict]:
+def measure(name: str, datasets: int, first: int, pool: ProcessPoolExecutor) -> list[dict]:
     """Fits all data sets of one model; a row for every parameter."""
     worst = check_truth(SETTINGS[name], (simulated(name, seed) for seed in range(10_000, 10_500)))
     print(f"{name}: the score at the truth is zero within {worst:.1f} standard errors", flush=True)
     found: list[Outcome] = []
-    for outcome in pool.map(partial(fit_one, name), range(datasets)):
+    for outcome in pool.map(partial(fit_one, name), range(first, first + datasets)):
         for doubt in outcome.doubts:
             print(f"{name}, data set {len(found)}: {doubt}")
         found.append(outcome)
@@ -224,7 +224,7 @@ def prepare(folder: str) -> None:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 
-def main(datasets: int, models: list[str], files: str, processes: int) -> None:
+def main(datasets: int, first: int, models: list[str], files: str, processes: int) -> None:
     """All models; the files are written anew after each."""
     rows: list[dict] = []
     spawn = multiprocessing.get_context("spawn")
@@ -233,7 +233,7 @@ def main(datasets: int, models: list[str], files: str, processes: int) -> None:
         ProcessPoolExecutor(processes, spawn, prepare, (folder,)) as pool,
     ):
         for name in models:
-            rows += measure(name, datasets, pool)
+            rows += measure(name, datasets, first, pool)
             save(files, WORDS, rows, COLUMNS)
     print(markdown(rows, COLUMNS))
 
@@ -242,6 +242,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--datasets", type=int, default=200)
     parser.add_argument("--models", nargs="+", choices=list(SETTINGS), default=list(SETTINGS))
+    parser.add_argument("--first", type=int, default=0, help="seed of the first data set")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--files", default="coverage", help="name of the files written")
     main(**vars(parser.parse_args()))

@@ -77,6 +77,13 @@ def test_the_free_log_joint_is_the_users_at_natural_values(key):
     )
 
 
+def test_a_group_log_joint_that_is_no_number_is_refused():
+    with pytest.raises(ValueError, match=r"shape \(3,\), but it must be one number"):
+        mx.Problem.grouped(
+            lambda theta, x, y: theta + x + y, jnp.ones((4, 3)), theta=0.0, latent=0.0
+        )
+
+
 def test_theta_starts_and_returns_on_its_natural_scale():
     problem = grouped()
     np.testing.assert_allclose(problem.start_theta()["sd"], np.log(2.0), rtol=1e-6)

@@ -81,7 +81,8 @@ def _paths(fit: Any, ax: Any) -> None:
     ax.set_yscale("symlog", linthresh=1.0)
     more = f" (first {MOST_PATHS} of {len(fit.names)})" if len(fit.names) > MOST_PATHS else ""
     ax.set(xlabel="step of the particles", ylabel=unit)
-    ax.set_title(f"paths of θ from {len(history)} starts{more}")
+    starts = "1 start" if len(history) == 1 else f"{len(history)} starts"
+    ax.set_title(f"paths of θ from {starts}{more}")
     ax.legend(fontsize=8, ncols=2, framealpha=0.9, edgecolor="none")
 
 

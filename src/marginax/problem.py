@@ -91,6 +91,8 @@ class Problem:
             )
         ((num_groups,),) = sizes
 
+        _check_scalar(log_joint, theta, latent, data)
+
         def whole(theta: Theta, latent: Latent, data: Data) -> Array:
             return jnp.sum(jax.vmap(log_joint, (None, 0, 0))(theta, latent, data))
 
@@ -194,6 +196,18 @@ class Problem:
         """Numbers in the latent of one group, or in the whole latent without groups."""
         one = inverse(self.constrain_latent, self.latent)
         return ravel_pytree(one)[0].size
+
+
+def _check_scalar(log_joint: LogJoint, theta: Theta, latent: Latent, data: Data) -> None:
+    """The sum over groups would hide a group's log joint that is not one number."""
+    one = jax.tree.map(lambda leaf: jnp.asarray(leaf)[0], data)
+    start = jax.tree.map(jnp.asarray, (theta, latent))
+    shape = jnp.shape(jax.eval_shape(log_joint, *start, one))
+    if shape != ():
+        raise ValueError(
+            f"log_joint of one group returns an array of shape {shape}, but it must be one number: "
+            "sum over the group's observations."
+        )
 
 
 def path_name(path: Any) -> str:

@@ -1,7 +1,5 @@
-"""The commands of the shell, one function each, and how their errors are said."""
+"""The commands of the shell, one function each."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +8,10 @@ from rich.console import Console
 
 from marginax import paper
 from marginax._version import __version__
+from marginax.cli.about import what_is_here
+from marginax.cli.fitting import Request, fit_from_files
+from marginax.cli.plainly import said_plainly
+from marginax.cli.starters import KINDS, start
 
 __all__ = ["app"]
 
@@ -17,27 +19,9 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
+    pretty_exceptions_enable=False,  # --debug shows Python's own tracebacks
     help="Maximum marginal likelihood for latent-variable models with interacting particles.",
 )
-errors = Console(stderr=True, highlight=False, soft_wrap=True)
-
-
-@contextmanager
-def said_plainly(debug: bool) -> Iterator[None]:
-    """A line for a traceback: exit code 2 for bad input, 1 for the machine, 130 for Ctrl-C."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        errors.print(
-            "\nInterrupted. What is finished is kept; the same command goes on from there."
-        )
-        raise typer.Exit(130) from None
-    except (ValueError, OSError, ImportError) as error:
-        if debug:
-            raise
-        sentence = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        errors.print(f"Error: {sentence}", markup=False)
-        raise typer.Exit(2 if isinstance(error, ValueError) else 1) from None
 
 
 def show_version(asked: bool) -> bool:
@@ -51,13 +35,113 @@ def show_version(asked: bool) -> bool:
 @app.callback()
 def about(
     version: Annotated[
-        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print it.")
+        bool,
+        typer.Option("--version", callback=show_version, is_eager=True, help="Print the version."),
     ] = False,
 ) -> None:
     """Maximum marginal likelihood for latent-variable models with interacting particles."""
 
 
-@app.command()
+@app.command("fit", short_help="Fit a model to a table and write a report.")
+def fit_command(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL.py[:name]",
+            help="The model file; a name picks one of its functions. Without one it is problem, "
+            "else model, else the only function there.",
+        ),
+    ],
+    data: Annotated[Path, typer.Option(metavar="FILE", help="A table: .csv, .npz or .parquet.")],
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="A further argument of the function; may be repeated.",
+        ),
+    ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Gather the rows by this column first: every other column then has shape [groups, "
+            "largest group], and there is a column mask, 0 where there is only padding.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder for results.  [default: fit-<model name>]"),
+    ] = None,
+    seed: Annotated[
+        int, typer.Option(min=0, metavar="N", help="The same seed gives the same result.")
+    ] = 0,
+    restarts: Annotated[
+        int,
+        typer.Option(
+            min=1, metavar="N", help="So many starts of theta, which must agree to be believed."
+        ),
+    ] = 3,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume", help="Keep checkpoints in DIR/checkpoint, and go on from those there."
+        ),
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+) -> None:
+    """Fit a model to a table by maximum marginal likelihood, and write a report.
+
+    MODEL.py defines problem(data), which makes a marginax.Problem of a dict of columns, or a
+    NumPyro model whose arguments are named after columns. `marginax new` writes one to start from.
+
+    Everything is computed in float64. DIR gets summary.json, fit.npz, posterior.nc, figure.png and
+    report.html. Ctrl-C while the particles run ends them early; results are still written.
+
+    Exit codes: 0 converged, 3 not converged (results are written), 2 bad input, 1 the machine (a
+    full disk, a missing package), 130 Ctrl-C before there was a result.
+    """
+    kept = "The checkpoints are kept; the same command goes on from there." if resume else ""
+    with said_plainly(debug, f"There is no result, and none was written. {kept}".strip()):
+        code = fit_from_files(
+            Request(model, data, settings or [], group, out, seed, restarts, resume)
+        )
+    raise typer.Exit(code)
+
+
+@app.command(short_help="Write a model file to start from, with data.")
+def new(
+    kind: Annotated[
+        str,
+        typer.Argument(
+            metavar="|".join(KINDS),
+            help="Linear mixed model, binomial mixed model, item response (2PL), pharmacokinetics "
+            "or one factor.",
+        ),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.py", help="The model's file.  [default: <kind>.py]"),
+    ] = None,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+) -> None:
+    """Write a commented model file to start from, and simulated data beside it.
+
+    Nothing is overwritten.
+    """
+    with said_plainly(debug):
+        model, data = start(kind, out)
+        typer.echo(f"Wrote {model} and {data}. Fit them with\n")
+        typer.echo(f"    marginax fit {model} --data {data}\n")
+
+
+@app.command(short_help="Show versions, extras and devices.")
+def info() -> None:
+    """Show versions, extras (installed or not), devices and the width of floats."""
+    Console(highlight=False, markup=False).print(what_is_here())
+
+
+@app.command(short_help="Run the M-SVGD-EM paper's experiments anew.")
 def reproduce(
     experiment: Annotated[str, typer.Argument(help="toy, logistic, network or all.")] = "all",
     quick: Annotated[

@@ -1,0 +1,59 @@
+"""What is installed: versions, extras, devices; for `marginax info` and for every result."""
+
+import platform
+from importlib.metadata import PackageNotFoundError, version
+
+from rich.table import Table
+
+from marginax._version import __version__
+
+__all__ = ["installed", "versions", "what_is_here"]
+
+NEEDED = ("jax", "jaxlib", "numpy", "scipy", "optax")
+# The package, what of marginax needs it, and how to get it.
+EXTRAS = (
+    ("numpyro", "NumPyro models", "marginax[numpyro]"),
+    ("blackjax", "posterior draws of the latents", "marginax[blackjax]"),
+    ("arviz", "posterior.nc", "marginax[arviz]"),
+    ("matplotlib", "figures", "marginax[plot]"),
+    ("orbax-checkpoint", "--resume", "marginax[checkpoint]"),
+    ("typer", "this command", "marginax[cli]"),
+    ("rich", "this command", "marginax[cli]"),
+    ("pyarrow", "data in .parquet", "pyarrow"),
+)
+
+
+def installed(package: str) -> str | None:
+    """The version of a package, without importing it; None if it is not there."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def versions() -> dict[str, str]:
+    """Of marginax, Python and every package that is here."""
+    known = {name: installed(name) for name in (*NEEDED, *(extra[0] for extra in EXTRAS))}
+    here = {name: found for name, found in known.items() if found is not None}
+    return {"marginax": __version__, "python": platform.python_version()} | here
+
+
+def what_is_here() -> Table:
+    """The table that `marginax info` prints."""
+    import jax
+    import jax.numpy as jnp
+
+    found = versions()
+    table = Table("", "version", "", box=None, pad_edge=False, header_style="none")
+    for name in ("marginax", "python", *NEEDED):
+        table.add_row(name, found.get(name, "not installed"), "")
+    table.add_row()
+    for name, use, how in EXTRAS:
+        missing = f" (pip install '{how}')" if name not in found else ""
+        table.add_row(name, found.get(name, "not installed"), f"for {use}{missing}")
+    table.add_row()
+    devices = ", ".join(f"{device.device_kind} ({device.platform})" for device in jax.devices())
+    table.add_row("devices", devices, "")
+    width = jnp.result_type(float).name
+    table.add_row("default float", width, "in Python; `marginax fit` computes in float64")
+    return table
