@@ -186,7 +186,7 @@ def measure(name: str, datasets: int, first: int, pool: ProcessPoolExecutor) -> 
     found: list[Outcome] = []
     for outcome in pool.map(partial(fit_one, name), range(first, first + datasets)):
         for doubt in outcome.doubts:
-            print(f"{name}, data set {len(found)}: {doubt}")
+            print(f"{name}, data set {first + len(found)}: {doubt}", flush=True)
         found.append(outcome)
         if len(found) % 10 == 0:
             share = ", ".join(f"{x:.2f}" for x in np.mean([o.covered for o in found], axis=0))

@@ -91,8 +91,6 @@ class Problem:
             )
         ((num_groups,),) = sizes
 
-        _check_scalar(log_joint, theta, latent, data)
-
         def whole(theta: Theta, latent: Latent, data: Data) -> Array:
             return jnp.sum(jax.vmap(log_joint, (None, 0, 0))(theta, latent, data))
 
@@ -120,6 +118,8 @@ class Problem:
         check_inside(self.latent, self.constrain_latent, "latent")
         latent = jax.tree.map(lambda leaf: leaf[None], self.start_latent())
         start = check_start(self.start_theta(), latent)
+        if self.group_log_joint is not None:
+            _check_scalar(self.group_log_joint, self.theta, self.latent, self.data)
         check_log_joint(self.free_log_joint, *start, self.data)
 
     # On the reals, where algorithms live.
@@ -200,9 +200,11 @@ class Problem:
 
 def _check_scalar(log_joint: LogJoint, theta: Theta, latent: Latent, data: Data) -> None:
     """The sum over groups would hide a group's log joint that is not one number."""
-    one = jax.tree.map(lambda leaf: jnp.asarray(leaf)[0], data)
-    start = jax.tree.map(jnp.asarray, (theta, latent))
-    shape = jnp.shape(jax.eval_shape(log_joint, *start, one))
+    one = jax.tree.map(lambda leaf: leaf[0], data)
+    try:
+        shape = jnp.shape(jax.eval_shape(log_joint, theta, latent, one))
+    except Exception:  # `check_log_joint` says in words what is wrong
+        return
     if shape != ():
         raise ValueError(
             f"log_joint of one group returns an array of shape {shape}, but it must be one number: "
