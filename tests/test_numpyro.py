@@ -1,5 +1,7 @@
 """NumPyro models as problems: densities to the last digits, and every trap refused or handled."""
 
+import inspect
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -42,6 +44,17 @@ def intercepts(y):
         x = numpyro.sample("x", dist.Normal(mean, between))
     with numpyro.plate("groups", y.shape[0]):
         numpyro.sample("y", dist.Normal(x[:, None], within).to_event(1), obs=y)
+
+
+def test_what_the_bridge_uses_of_numpyro():
+    """These moved before; when this fails, look at `interop/numpyro` anew."""
+    from numpyro.infer import init_to_uniform, util
+
+    assert list(inspect.signature(util._unconstrain_reparam).parameters) == ["params", "site"]
+    expected = ["model", "model_args", "model_kwargs", "params"]
+    assert list(inspect.signature(util.log_density).parameters) == expected
+    assert "radius" in inspect.signature(init_to_uniform).parameters
+    assert isinstance(constraints.positive, type(constraints.greater_than(0.0)))
 
 
 def test_the_same_density_as_written_by_hand(y, key):

@@ -6,6 +6,7 @@ bijection; one whose support depends on theta or on another latent is moved on t
 Jacobian that NumPyro computes anew at every point.
 """
 
+import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -46,6 +47,10 @@ def from_numpyro(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Proble
     Returns:
         A `Problem` whose theta and latent are dicts by site.
     """
+    if importlib.util.find_spec("numpyro") is None:
+        raise ImportError(
+            "from_numpyro needs NumPyro. Install it with `pip install 'marginax[numpyro]'`."
+        )
     sites = _trace(model, args, kwargs)
     params = {name: site for name, site in sites.items() if site["type"] == "param"}
     latents = {name: site for name, site in sites.items() if _is_latent(site)}
