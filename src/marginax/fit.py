@@ -129,6 +129,7 @@ def fit(
             restarts=len(thetas),
             progress=progress,
             checkpoint=checkpoint,
+            check_cloud=likelihood is None,  # otherwise the likelihood judges
         )
         if choice.then is not None:
             first = jax.tree.map(lambda leaf: leaf[0], (ran.theta, ran.particles))

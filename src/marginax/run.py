@@ -52,6 +52,7 @@ def run(
     callback: Callable[[Report], bool | None] | None = None,
     checkpoint: str | Path | Checkpoint | None = None,
     throw: bool = False,
+    check_cloud: bool = True,
 ) -> Run:
     """Runs an algorithm until a stopping rule fires, and says how it ended.
 
@@ -77,6 +78,7 @@ def run(
             exception in it reaches you.
         checkpoint: a folder, or a `Checkpoint`; a run that finds its own checkpoint there resumes.
         throw: raise `RunError` for every ending but "converged".
+        check_cloud: judge the cloud at the end (`Run.clouds`), which compiles a few seconds.
 
     Returns:
         A `Run`: the estimate, the cloud, a status and its reason. Never NaN: a run that diverges
@@ -138,7 +140,7 @@ def run(
     with bar:
         state, lanes, endings = drive(setup, state, lanes, store, bar, timings)
     result = _result(setup, state, lanes, endings, timings)
-    clouds = check_clouds(algorithm, result, data, restarts)
+    clouds = check_clouds(algorithm, result, data, restarts) if check_cloud else ()
     timings["total"] = time.perf_counter() - began
     result = replace(result, clouds=clouds)
     if throw and not result.converged:

@@ -29,8 +29,13 @@ def quadrature_likelihood(problem: Problem) -> Likelihood:
     @jax.jit
     def local(theta: Array, start: Array, data: Any) -> Any:
         at = place(blocks, theta, start, data)
-        value, gradient = jax.value_and_grad(total)(theta, at, data)
-        return value, gradient, jax.hessian(total)(theta, at, data), at.mode
+
+        def gradient(theta: Array) -> Any:  # once traced for value, gradient and Hessian
+            value, slope = jax.value_and_grad(total)(theta, at, data)
+            return slope, (value, slope)
+
+        hessian, (value, slope) = jax.jacfwd(gradient, has_aux=True)(theta)
+        return value, slope, hessian, at.mode
 
     def evaluate(theta: np.ndarray, start: Array) -> Local:
         value, gradient, hessian, mode = local(jnp.asarray(theta), start, blocks.data)

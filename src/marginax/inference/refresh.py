@@ -87,6 +87,11 @@ def sampler(
     plan = _Plan(200, kept, 2) if with_mala else _Plan(200, kept, 1)
     chains = _chains(blocks, with_mala, plan)
 
+    @jax.jit
+    def worst(flat: Array) -> tuple[Array, Array]:
+        rhat, effective = potential_scale_reduction(flat), effective_sample_size(flat)
+        return jnp.max(rhat), jnp.min(effective)
+
     def sample(theta: Array, at: Laplace, cloud: Array, key: Key) -> Posterior:
         start_key, chain_key = jax.random.split(key)
         cloud = cloud[:MOST_CHAINS]
@@ -98,11 +103,12 @@ def sampler(
         draws, acceptance = (np.asarray(part) for part in found)
         flat = draws.reshape(*draws.shape[:2], -1)
         moved = bool(np.all(flat.std(axis=(0, 1)) > 0))
+        rhat, effective = map(float, worst(flat)) if moved else (float("inf"), 0.0)
         return Posterior(
             draws,
             f"{'MALA' if with_mala else 'NUTS'}, {len(draws)} chains of {kept} draws",
-            float(np.max(potential_scale_reduction(flat))) if moved else float("inf"),
-            float(np.min(effective_sample_size(flat))) if moved else 0.0,
+            rhat,
+            effective,
             float(acceptance),
         )
 
