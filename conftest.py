@@ -1,6 +1,7 @@
 """Test-wide switches: float64, strict dtype promotion, no silent rank promotion."""
 
 import os
+from collections.abc import Iterator
 
 import jax
 import pytest
@@ -16,3 +17,10 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 def key() -> jax.Array:
     """One fixed seed for all tests that need one."""
     return jax.random.key(20260)
+
+
+@pytest.fixture
+def as_users_write() -> Iterator[None]:
+    """JAX's own promotion rules, for models written as users write them."""
+    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
+        yield

@@ -32,10 +32,8 @@ def problem(data, scale=1.0):
 
 
 @pytest.fixture(autouse=True)
-def _as_users_write(monkeypatch, tmp_path):
+def _in_a_folder_of_its_own(as_users_write, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
-        yield
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import re
 import sys
 from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -31,10 +30,8 @@ def problem(data):
 
 
 @pytest.fixture(autouse=True)
-def _as_users_write(monkeypatch, tmp_path):
+def _in_a_folder_of_its_own(as_users_write, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
-        yield
 
 
 def shell(*words):

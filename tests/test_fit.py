@@ -10,6 +10,7 @@ from jax.scipy.stats import norm
 import marginax as mx
 from marginax.bijections import positive
 
+pytestmark = pytest.mark.usefixtures("as_users_write")
 # The tests of the fixture stay together, so that it is fitted once.
 TOGETHER = pytest.mark.xdist_group("random intercept")
 QUICK = {("poisson", 0)}
@@ -19,12 +20,6 @@ CASES = [
     for name, seeds in SEEDS.items()
     for seed in seeds
 ]
-
-
-@pytest.fixture(autouse=True)
-def _as_users_write():
-    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
-        yield
 
 
 @pytest.mark.parametrize(("name", "seed"), CASES)

@@ -10,13 +10,7 @@ from jax.scipy.stats import norm
 import marginax as mx
 from marginax.bijections import positive
 
-pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(autouse=True)
-def _as_users_write():
-    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
-        yield
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("as_users_write")]
 
 
 @pytest.fixture

@@ -15,15 +15,12 @@ from marginax import natural
 from marginax.bijections import correlation_cholesky, positive
 from marginax.method_choice import choose
 
-pytestmark = pytest.mark.xdist_group("fit results")  # one fit for all of them
+pytestmark = [
+    pytest.mark.xdist_group("fit results"),
+    pytest.mark.usefixtures("as_users_write"),
+]  # one fit for all of them
 
 GROUPS, N = 15, 4
-
-
-@pytest.fixture(autouse=True)
-def _as_users_write():
-    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
-        yield
 
 
 def problem(seed=0, **more):

@@ -15,20 +15,19 @@ from marginax.bijections import positive
 from marginax.inference.blocks import as_blocks, finite_values, flat_latents, place, to_latent
 from marginax.inference.by_importance import evidence_from_draws, importance_likelihood
 from marginax.inference.by_quadrature import quadrature_likelihood
+from marginax.inference.doubts import doubts
+from marginax.inference.findings import Findings
 from marginax.inference.information import delta_method, inverse_information
-from marginax.inference.louis import louis_moments
-from marginax.inference.newton import Local, climb
-from marginax.inference.polish import by_draws, search
+from marginax.inference.likelihood import Likelihood
+from marginax.inference.louis import LouisClimb, Moments, louis_climb, louis_moments
+from marginax.inference.newton import Climb, Local, climb
+from marginax.inference.polish import by_draws, polish, search
 from marginax.inference.profile import profile_interval
 from marginax.inference.refresh import Posterior, sampler
+from marginax.result import Run
 
+pytestmark = pytest.mark.usefixtures("as_users_write")
 GROUPS, N = 12, 3
-
-
-@pytest.fixture(autouse=True)
-def _as_users_write():
-    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
-        yield
 
 
 def intercepts(seed=0):
@@ -169,8 +168,6 @@ def test_climbing_by_draws_alone_finds_the_maximum(key):
 
 
 def test_climbing_by_draws_refuses_chains_that_do_not_mix():
-    from marginax.inference.louis import louis_climb
-
     problem = intercepts()
     stuck = Posterior(np.ones((4, 10, GROUPS, 1)), "stuck", np.inf, 0.0, 0.0)
     assert louis_climb(lambda theta, step: stuck, as_blocks(problem), THETA) is None
@@ -240,6 +237,46 @@ def test_latents_go_flat_and_back(key):
         flat = flat_latents(problem, latent)
         assert flat.shape == as_blocks(problem).start.shape
         np.testing.assert_array_equal(to_latent(problem, flat), latent)
+
+
+def test_starts_that_disagree_without_a_likelihood_are_reported():
+    moments = Moments(np.zeros(2), np.diag([100.0, 4.0]), np.zeros((2, 2)))
+    draws = Posterior(np.zeros((2, 3, 1, 1)), "exact", 1.0, 1000.0, 1.0)
+    climbed = LouisClimb(THETA, moments, draws, 1, True)
+    found = Findings(THETA, 0).climbed_by(climbed, None)
+
+    def said(ends):
+        words = ("converged",) * len(ends)
+        theta = jnp.asarray(ends)
+        ran = Run(theta, None, None, None, "converged", "", 1, {}, words, words, (1,) * len(ends))
+        return doubts(intercepts(), ran, found, {})
+
+    assert said([THETA, THETA + np.array([0.1, 0.5])]) == ()
+    (doubt,) = said([THETA, THETA + np.array([0.5, 0.0])])  # five standard errors
+    assert "1 of 2 starts ended 5.0 standard errors" in doubt
+
+
+def test_a_lower_maximum_is_told_by_the_rule_that_found_it():
+    """The last steps shift every value; what that shifts is no disagreement."""
+
+    def at(theta, value):
+        return Climb(np.array([theta]), Local(value, np.zeros(1), -np.eye(1), 0), 1, True)
+
+    def rule_with_top(place, value):
+        def evaluate(theta, extra):
+            away = theta - place
+            return Local(value - 0.5 * float(away[0] ** 2), -away, -np.eye(1), 0)
+
+        return evaluate
+
+    coarse, fine = rule_with_top(0.2, -10.0), rule_with_top(0.0, -9.5)
+    rule = Likelihood("two rules", jnp.zeros(1), coarse, lambda theta, extra: None, fine)
+    same = polish(rule, np.zeros((1, 1)), [at(0.2, -10.0), at(0.2, -10.001)])
+    assert same.lower == ()
+    assert same.agreeing == 2
+    other = polish(rule, np.zeros((1, 1)), [at(0.2, -10.0), at(5.0, -12.0)])
+    np.testing.assert_allclose(other.lower, [2.0])
+    assert other.agreeing == 1
 
 
 def test_parameters_at_an_edge_or_without_information():

@@ -192,6 +192,25 @@ def test_mpgd():
     assert_path(three_steps(mx.mpgd(hand.log_joint, H, g, e), init_key), path)
 
 
+def test_mpgd_in_other_units_of_theta():
+    """theta_scale c is the same walk of theta / c, under the log joint of c times that."""
+    c, g, e = 0.3, 0.9, 8.0
+    key = jax.random.key(3)
+
+    def in_units(phi, x, y):
+        return hand.log_joint(c * phi, x, y)
+
+    scaled = mx.mpgd(hand.log_joint, H, g, e, theta_scale=c)
+    by_hand = mx.mpgd(in_units, H, g, e)
+    one = scaled.init(key, jnp.array(hand.THETA), jnp.array(hand.PARTICLES))
+    other = by_hand.init(key, jnp.array(hand.THETA) / c, jnp.array(hand.PARTICLES))
+    for step_key in KEYS:
+        one, _ = scaled.step(step_key, one, jnp.array(hand.DATA))
+        other, _ = by_hand.step(step_key, other, jnp.array(hand.DATA))
+        np.testing.assert_allclose(one.theta, c * other.theta, rtol=1e-12)
+        np.testing.assert_allclose(one.particles, other.particles, rtol=1e-12)
+
+
 def test_mpgd_without_gradient_moves_theta_by_its_momentum():
     method = mx.mpgd(lambda theta, x, y: -0.5 * jnp.sum(x**2), H, 0.9, 8.0)
     state = method.init(KEYS[0], jnp.array(hand.THETA), jnp.array(hand.PARTICLES))

@@ -10,6 +10,7 @@ import pytest
 
 import marginax as mx
 from marginax.ascent import ascend
+from marginax.scores import mean_log_joint
 
 
 def factors(log_joint, theta, particles, data, over, **options):
@@ -186,6 +187,27 @@ def test_em_gradient_limits_a_log_sd_and_leaves_a_mean_alone(unit):
     mean_only = jax.tree.map(jnp.asarray, near)
     new = em_step(lambda m, x, d: log_joint({**mean_only, "mean": m}, x, d), near["mean"], x)
     np.testing.assert_allclose(new, 4.0 * unit, rtol=1e-9)  # a hundred units in one step
+
+
+def test_em_gradient_with_few_particles_rests_at_the_same_place(key):
+    """The gradient is over all particles, so only the way there changes."""
+    x = jax.random.normal(key, (20, 3)) + 1.0
+
+    def log_joint(theta, x, y):  # a location and a log standard deviation
+        return -0.5 * jnp.sum((x - theta[0]) ** 2) * jnp.exp(-2 * theta[1]) - 3 * theta[1]
+
+    exact = jnp.array([jnp.mean(x), jnp.log(jnp.std(x))])
+    for count in (None, 2):
+        optimiser, theta = mx.em_gradient(count), jnp.zeros(2)
+        for _ in range(60):
+            gradient = jax.grad(lambda t: -mean_log_joint(log_joint, t, x, None))(theta)
+            step, _ = optimiser.update(
+                gradient, optimiser.init(theta), theta, log_joint=log_joint, particles=x, data=None
+            )
+            theta = theta + step
+        np.testing.assert_allclose(theta, exact, atol=1e-4)
+    with pytest.raises(ValueError, match="must be at least 1"):
+        mx.em_gradient(0)
 
 
 def test_em_gradient_refuses_a_large_theta():

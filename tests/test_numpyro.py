@@ -20,13 +20,8 @@ from numpyro.infer.reparam import LocScaleReparam  # noqa: E402
 
 from marginax.interop.numpyro import from_numpyro, to_numpyro  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("as_users_write")
 G, N = 8, 3
-
-
-@pytest.fixture(autouse=True)
-def _as_users_write():
-    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
-        yield
 
 
 @pytest.fixture

@@ -45,6 +45,7 @@ class Fit:
         run: the particles' run, all starts.
         start: which of the run's starts is the estimate's.
         num_starts: how many starts of theta were tried.
+        num_agreeing: how many of them led to the estimate.
         edges: which free numbers are at the boundary of what their constraints allow.
         method: what ran, in words.
         doubts: every reason to doubt, in sentences; empty is good.
@@ -62,6 +63,7 @@ class Fit:
     run: Run
     start: int
     num_starts: int
+    num_agreeing: int
     edges: tuple[int, ...]
     method: str
     doubts: tuple[str, ...]

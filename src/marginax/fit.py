@@ -108,7 +108,7 @@ def fit(
     with _timed(timings, "start"):
         choice = choose(problem, num_particles, kernel)
         if algorithm is not None:
-            choice = choice._replace(algorithm=algorithm, words="the given algorithm")
+            choice = choice._replace(algorithm=algorithm, words="the given algorithm", then=None)
         theta_key, particle_key = jax.random.split(start_key)
         flat, unravel = ravel_pytree(problem.start_theta())
         thetas = overdispersed(np.asarray(flat, float), theta_key, restarts)
@@ -165,6 +165,7 @@ def fit(
         run=ran,
         start=found.start,
         num_starts=restarts,
+        num_agreeing=found.agreeing if likelihood is not None else restarts,
         edges=tuple(at_edge),
         method=choice.words,
         doubts=doubts(problem, ran, found, at_edge),

@@ -40,7 +40,10 @@ def write_fit(fit: Any, path: str | Path) -> None:
         "problem": fingerprint(fit.problem),
         **{
             name: getattr(fit, name)
-            for name in ("start", "num_starts", "edges", "method", "doubts", "notes")
+            for name in (
+                *("start", "num_starts", "num_agreeing"),
+                *("edges", "method", "doubts", "notes"),
+            )
         },
         "timings": fit.timings,
         "run": {
@@ -100,6 +103,7 @@ def read_fit(path: str | Path, problem: Problem) -> dict[str, Any]:
         "run": Run(**trees, state=None, clouds=clouds, **run_words),
         "start": words["start"],
         "num_starts": words["num_starts"],
+        "num_agreeing": words["num_agreeing"],
         "edges": tuple(words["edges"]),
         "method": words["method"],
         "doubts": tuple(words["doubts"]),

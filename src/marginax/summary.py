@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["summary_text"]
+__all__ = ["agreement", "summary_text"]
 
 
 def summary_text(fit: Any) -> str:
@@ -72,10 +72,18 @@ def _draws(fit: Any) -> list[str]:
     return lines
 
 
+def agreement(fit: Any) -> str:
+    """How many starts led to the estimate, as the end of a sentence."""
+    if fit.num_starts == 1:
+        return ""
+    if fit.num_agreeing == fit.num_starts:
+        return f", {fit.num_starts} starts agree"
+    return f", {fit.num_agreeing} of {fit.num_starts} starts led here and the others nowhere"
+
+
 def _verdict(fit: Any) -> list[str]:
     if not fit.doubts:
-        agree = f", {fit.num_starts} starts agree" if fit.num_starts > 1 else ""
-        return [f"CONVERGED{agree}."]
+        return [f"CONVERGED{agreement(fit)}."]
     lines = ["DOUBTFUL:"]
     for doubt in fit.doubts:
         lines += textwrap.wrap(doubt, 92, initial_indent="  - ", subsequent_indent="    ")

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from marginax.estimate import Fit
+from marginax.summary import agreement
 
 __all__ = ["Panel", "page"]
 
@@ -56,8 +57,7 @@ def page(
 
 def _verdict(fit: Fit) -> str:
     if fit.converged:
-        agree = f", {fit.num_starts} starts agree" if fit.num_starts > 1 else ""
-        return f'<div class="verdict good"><b>Converged{agree}.</b></div>'
+        return f'<div class="verdict good"><b>Converged{agreement(fit)}.</b></div>'
     items = "".join(f"<li>{escape(doubt)}</li>" for doubt in fit.doubts)
     return f'<div class="verdict bad"><b>Doubtful:</b><ul>{items}</ul></div>'
 

@@ -9,13 +9,14 @@ from marginax.constraints import is_map
 from marginax.inference.findings import Findings
 from marginax.inference.information import unbounded
 from marginax.inference.likelihood import Evidence
-from marginax.inference.polish import Polished, believable, distance, is_near
+from marginax.inference.polish import believable, distance
 from marginax.natural import free_names
 from marginax.problem import Problem
 from marginax.result import Run
 
 __all__ = ["doubts", "edges", "notes", "runaways"]
 
+FAR_APART = 3.0  # standard errors between particles at rest and an estimate by draws
 LARGE_ERROR = 4.0  # a standard error on the reals that deserves a second look
 
 
@@ -31,11 +32,23 @@ def doubts(problem: Problem, ran: Run, found: Findings, at_edge: dict[int, str])
                 "The likelihood still rises slowly where Newton's method gave up: the maximum may "
                 "be at infinity (separation, or a parameter the data say nothing about)."
             )
-        said += _other_maxima(found.polished)
     elif found.climbed is not None and not found.climbed.settled:
         said.append(
             "The last Newton steps, from posterior draws, still moved by more than their Monte "
             "Carlo error."
+        )
+    if found.lower:
+        values = ", ".join(f"{value:.2f}" for value in found.lower)
+        said.append(
+            f"Starts disagree: at other maxima the log likelihood is lower by {values}. The best "
+            "is reported; there may be a better one still."
+        )
+    apart = _ends_apart(ran, found)
+    if apart:
+        values = ", ".join(f"{value:.1f}" for value in apart)
+        said.append(
+            f"Starts disagree: the particles of {len(apart)} of {len(ran.statuses)} starts ended "
+            f"{values} standard errors from the estimate."
         )
     names = free_names(problem)
     inside = [i for i in range(len(names)) if i not in at_edge]
@@ -170,23 +183,17 @@ def _of_the_particles(ran: Run) -> list[str]:
     return said
 
 
-def _other_maxima(polished: Polished) -> list[str]:
-    best = polished.best
-    other = [
-        found.local.value
-        for found in polished.climbs
-        if found is not best
-        and found.settled
-        and not is_near(found.theta, best)
-        and found.local.value < best.local.value - 1e-2
-    ]
-    if not other:
+def _ends_apart(ran: Run, found: Findings) -> list[float]:
+    """How far starts ended from an estimate by draws, in standard errors, where that is far.
+
+    With a likelihood its climbs tell the starts apart; without, only the particles can.
+    """
+    if found.climbed is None or found.information is None:
         return []
-    values = ", ".join(f"{value:.2f}" for value in other)
-    return [
-        f"Starts disagree: other maxima have log likelihood {values} against "
-        f"{best.local.value:.2f}. The best is reported; there may be a better one still."
-    ]
+    ends = np.asarray(jax.vmap(lambda theta: ravel_pytree(theta)[0])(ran.theta), float)
+    away = ends - found.theta[None]
+    lengths = np.sqrt(np.abs(np.einsum("ip,pq,iq->i", away, found.information, away)))
+    return [float(length) for length in lengths if not length < FAR_APART]
 
 
 def _of_the_evidence(evidence: Evidence, *, by_draws: bool) -> list[str]:

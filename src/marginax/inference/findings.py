@@ -18,6 +18,8 @@ class Findings(NamedTuple):
     Attributes:
         theta: the estimate, flat and free.
         start: which start it came from.
+        agreeing: how many starts led to it.
+        lower: by how much the likelihood is lower at other maxima.
         polished: the climbs of the likelihood, if there were any.
         climbed: the climb by draws, if there was one.
         information: at theta.
@@ -28,6 +30,8 @@ class Findings(NamedTuple):
 
     theta: np.ndarray
     start: int
+    agreeing: int = 1
+    lower: tuple[float, ...] = ()
     polished: Polished | None = None
     climbed: LouisClimb | None = None
     information: np.ndarray | None = None
@@ -42,6 +46,8 @@ class Findings(NamedTuple):
         return self._replace(
             theta=polished.best.theta,
             start=polished.start,
+            agreeing=polished.agreeing,
+            lower=polished.lower,
             polished=polished,
             information=-polished.best.local.hessian,
             score_covariance=polished.evidence.score_covariance,

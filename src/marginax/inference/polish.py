@@ -46,16 +46,18 @@ class Polished(NamedTuple):
     """What the climbs found.
 
     Attributes:
-        climbs: one from every end that is not where another already led.
-        best: the one with the highest likelihood, after the last steps.
-        start: from which end the best one came.
+        best: the climb with the highest likelihood, after the last steps.
+        start: the end of the particles that is nearest to it.
+        agreeing: how many of the climbs made before led there.
+        lower: by how much the likelihood is lower at each other maximum that was found.
         likelihood: what was climbed.
         evidence: at the best.
     """
 
-    climbs: list[Climb]
     best: Climb
     start: int
+    agreeing: int
+    lower: tuple[float, ...]
     likelihood: Likelihood
     evidence: Evidence
 
@@ -102,16 +104,21 @@ def polish(likelihood: Likelihood, ends: np.ndarray, known: list[Climb]) -> Poli
             climbs += [found for found in more if np.isfinite(found.local.value)]
     if not climbs:
         return None
-    which = int(np.argmax([found.local.value for found in climbs]))
-    best = climbs[which]
+    best = max(climbs, key=lambda found: found.local.value)
+    # Judged before the last steps, which change the rule and with it every value a little.
+    lower = tuple(
+        best.local.value - found.local.value
+        for found in climbs
+        if found.settled and not _as_high(found, best)
+    )
+    agreeing = sum(_as_high(found, best) for found in known)
     if likelihood.adapt is not None:
         likelihood = likelihood.adapt(best.theta, best.local.extra)
     if likelihood.evaluate_finely is not None:
         best = climb(likelihood.evaluate_finely, best.theta, best.local.extra, max_steps=8)
-        climbs[which] = best
     nearest = int(np.argmin([distance(end, best) for end in ends]))
     evidence = likelihood.describe(best.theta, best.local.extra)
-    return Polished(climbs, best, nearest, likelihood, evidence)
+    return Polished(best, nearest, agreeing, lower, likelihood, evidence)
 
 
 def distance(theta: np.ndarray, found: Climb) -> float:
@@ -123,6 +130,11 @@ def distance(theta: np.ndarray, found: Climb) -> float:
 def is_near(theta: np.ndarray, found: Climb) -> bool:
     """Whether theta is as good as where a climb ended: a fraction of a standard error away."""
     return distance(theta, found) < 0.05
+
+
+def _as_high(found: Climb, best: Climb) -> bool:
+    """Whether a climb led to the same place, or to another that is as high (a flat ridge)."""
+    return is_near(found.theta, best) or found.local.value > best.local.value - 1e-2
 
 
 def _off_plateau(likelihood: Likelihood, found: Climb, home: np.ndarray, max_steps: int) -> Climb:
