@@ -216,19 +216,21 @@ def test_a_climb_from_where_nothing_is_finite_says_so():
 
 
 def test_points_outside_the_support_count_as_zero_density():
-    def log_density(x):
-        return jnp.sum(jnp.where(x > 0, -x, -jnp.inf)) + 0 * jnp.sum(jnp.sqrt(x))
+    def log_densities(x):
+        return jnp.sum(jnp.where(x > 0, -x, -jnp.inf) + 0 * jnp.sqrt(x), axis=1)
 
-    points = jnp.array([[1.0], [2.0], [-1.0]])
+    points = jnp.array([[1.0, 1.0], [2.0, 1.0], [-1.0, 1.0]])[..., None]  # two blocks
 
     def total(shift):
-        values, undefined = finite_values(lambda x: log_density(x + shift), points, jnp.ones(1))
-        return jax.nn.logsumexp(values), undefined
+        values, undefined = finite_values(
+            lambda x: log_densities(x + shift), points, jnp.ones((2, 1))
+        )
+        return jax.nn.logsumexp(values[:, 0]), undefined
 
     (value, undefined), slope = jax.value_and_grad(total, has_aux=True)(0.0)
     np.testing.assert_allclose(value, np.log(np.exp(-1) + np.exp(-2)), rtol=1e-6)
     assert np.isfinite(slope)
-    assert undefined == 1
+    assert undefined.tolist() == [1, 0]
 
 
 def test_latents_go_flat_and_back(key):

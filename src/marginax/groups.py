@@ -1,10 +1,14 @@
-"""Long tables as arrays over groups, whatever the sizes of the groups."""
+"""Groups: long tables as arrays over them, and checks that a model's groups are what it says."""
 
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
-__all__ = ["pad_groups"]
+from marginax.base import Data, Latent, LogJoint, Theta
+
+__all__ = ["check_apart", "check_one_each", "check_one_number", "pad_groups", "shared_axis"]
 
 
 def pad_groups(groups: Any, **columns: Any) -> dict[str, np.ndarray]:
@@ -41,3 +45,88 @@ def pad_groups(groups: Any, **columns: Any) -> dict[str, np.ndarray]:
         table[index[order], place] = values[order]
         padded[name] = table
     return padded
+
+
+def shared_axis(data: Data) -> int:
+    """How many groups the data have: the leading axis of every leaf."""
+    sizes = {np.shape(leaf)[:1] for leaf in jax.tree.leaves(data)}
+    if len(sizes) != 1 or () in sizes or (0,) in sizes:
+        raise ValueError(
+            "The leaves of data must share a leading axis over at least one group, but their "
+            f"leading axes are {sorted(sizes)}. Use `pad_groups` for groups of different sizes, or "
+            "give num_groups and a log_joint of all groups at once."
+        )
+    ((num_groups,),) = sizes
+    return int(num_groups)
+
+
+def check_one_number(log_joint: LogJoint, theta: Theta, latent: Latent, data: Data) -> None:
+    """The sum over groups would hide a group's log joint that is not one number."""
+    one = jax.tree.map(lambda leaf: leaf[0], data)
+    shape = _shape(log_joint, theta, latent, one)
+    if shape not in ((), None):
+        raise ValueError(
+            f"log_joint of one group returns an array of shape {shape}, but it must be one number: "
+            "sum over the group's observations."
+        )
+
+
+def check_one_each(log_joints: LogJoint, theta: Theta, latent: Latent, data: Data) -> None:
+    """The same for the log joints of all groups at once."""
+    num_groups = jax.tree.leaves(latent)[0].shape[0]
+    shape = _shape(log_joints, theta, latent, data)
+    if shape not in ((num_groups,), None):
+        raise ValueError(
+            f"log_joint of {num_groups} groups at once returns an array of shape {shape}, but it "
+            f"must have one number per group, shape ({num_groups},)."
+        )
+
+
+def _shape(log_joint: LogJoint, theta: Theta, latent: Latent, data: Data) -> Any:
+    """Of what it returns, or None if it fails: `check_log_joint` says in words what is wrong."""
+    try:
+        return jnp.shape(jax.eval_shape(log_joint, theta, latent, data))
+    except Exception:
+        return None
+
+
+def check_apart(log_joints: LogJoint, theta: Theta, latent: Latent, data: Data) -> None:
+    """Refuses groups that interact: quadrature group by group would be wrong, and not show it.
+
+    If entry g depends on x_g alone, scaling the direction of every group by its own factor scales
+    every entry's derivative by that factor.
+
+    Args:
+        log_joints: one number per group, of free theta and latent.
+        theta: free.
+        latent: free, of all groups.
+        data: handed on.
+    """
+    random = np.random.default_rng(0)
+    num_groups = jax.tree.leaves(latent)[0].shape[0]
+
+    def normal(leaf: Any) -> Any:
+        return jnp.asarray(random.normal(size=leaf.shape), leaf.dtype)
+
+    factors = jnp.asarray(random.normal(size=num_groups), jax.tree.leaves(latent)[0].dtype)
+    point = jax.tree.map(lambda leaf: leaf + 0.1 * normal(leaf), latent)
+    direction = jax.tree.map(normal, latent)
+    scaled = jax.tree.map(
+        lambda leaf: leaf * factors.reshape(-1, *[1] * (leaf.ndim - 1)), direction
+    )
+
+    @jax.jit
+    def both(point: Latent, data: Data) -> Any:
+        along = jax.linearize(lambda x: log_joints(theta, x, data), point)[1]
+        return along(direction) * factors, along(scaled)
+
+    expected, found = (np.asarray(part, float) for part in both(point, data))
+    difference = np.abs(expected - found)
+    size = np.abs(expected) + np.nanmax(np.abs(expected), initial=0.0)
+    wrong = np.flatnonzero(difference > np.sqrt(np.finfo(factors.dtype).eps) * size)
+    if wrong.size:
+        raise ValueError(
+            f"The log joint of {wrong.size} of {num_groups} groups, such as {wrong[0]}, depends on "
+            "the latent of another group, but groups must be independent given theta. Check the "
+            "index of groups, or fit without groups: `Problem(log_joint, ...)`."
+        )

@@ -21,6 +21,7 @@ from jaxtyping import Array, PyTree
 from marginax.base import Data, Latent, LogJoint, Theta
 from marginax.checks import check_log_joint, check_start
 from marginax.constraints import check_inside, forward, inverse, log_volume, maps_for
+from marginax.groups import check_apart, check_one_each, check_one_number, shared_axis
 
 __all__ = ["Problem", "in_double", "path_name"]
 
@@ -43,7 +44,8 @@ class Problem:
             from the tree.
         num_observations: how many there are, for BIC; by default the groups are counted.
         num_groups: set by `Problem.grouped`.
-        group_log_joint: set by `Problem.grouped`.
+        group_log_joint: of one group, if `Problem.grouped` was given it.
+        group_log_joints: of all groups at once, if `Problem.grouped` was given that.
     """
 
     log_joint: LogJoint
@@ -56,6 +58,7 @@ class Problem:
     num_observations: int | None = None
     num_groups: int | None = None
     group_log_joint: LogJoint | None = None
+    group_log_joints: LogJoint | None = None
 
     @classmethod
     def grouped(
@@ -69,32 +72,38 @@ class Problem:
         constrain_latent: PyTree = None,
         names: Mapping[str, Any] | None = None,
         num_observations: int | None = None,
+        num_groups: int | None = None,
     ) -> "Problem":
         """A model whose groups are independent given theta.
 
         Args:
-            log_joint: `log_joint(theta, x_g, y_g)` of ONE group.
+            log_joint: `log_joint(theta, x_g, y_g)` of ONE group; or with `num_groups`,
+                `log_joint(theta, x, y)` of all of them, which returns an array of one number per
+                group (a long table with `jax.ops.segment_sum`) in which no group's latent matters
+                to another's number.
             data: every leaf has a leading axis over the groups; `pad_groups` makes such data of
-                groups of different sizes, with a mask.
+                groups of different sizes, with a mask. With `num_groups`, anything.
             theta: as above, shared by the groups.
             latent: where the latent of one group starts.
             constrain_theta: as above.
             constrain_latent: as above, for one group.
             names: as above.
             num_observations: as above.
+            num_groups: how many there are, if `log_joint` is of all of them.
         """
-        sizes = {np.shape(leaf)[:1] for leaf in jax.tree.leaves(data)}
-        if len(sizes) != 1 or () in sizes or (0,) in sizes:
-            raise ValueError(
-                "The leaves of data must share a leading axis over at least one group, but their "
-                f"leading axes are {sorted(sizes)}. Use `pad_groups` for groups of different sizes."
-            )
-        ((num_groups,),) = sizes
+        at_once = num_groups is not None
+        if num_groups is None:
+            num_groups = shared_axis(data)
+            groups_log_joint = jax.vmap(log_joint, (None, 0, 0))
+        elif num_groups >= 1:
+            groups_log_joint = log_joint
+        else:
+            raise ValueError(f"num_groups is {num_groups}, but there must be at least one group.")
 
         def whole(theta: Theta, latent: Latent, data: Data) -> Array:
-            return jnp.sum(jax.vmap(log_joint, (None, 0, 0))(theta, latent, data))
+            return jnp.sum(groups_log_joint(theta, latent, data))
 
-        return cls(
+        problem = cls(
             log_joint=whole,
             theta=theta,
             latent=latent,
@@ -104,8 +113,17 @@ class Problem:
             names=names or {},
             num_observations=num_observations,
             num_groups=num_groups,
-            group_log_joint=log_joint,
+            group_log_joint=None if at_once else log_joint,
+            group_log_joints=log_joint if at_once else None,
         )
+        if at_once:
+            check_apart(
+                problem.free_group_log_joints,
+                problem.start_theta(),
+                problem.start_latent(),
+                problem.data,
+            )
+        return problem
 
     def __post_init__(self) -> None:
         set_field = object.__setattr__  # the one moment at which a frozen problem may change
@@ -119,7 +137,10 @@ class Problem:
         latent = jax.tree.map(lambda leaf: leaf[None], self.start_latent())
         start = check_start(self.start_theta(), latent)
         if self.group_log_joint is not None:
-            _check_scalar(self.group_log_joint, self.theta, self.latent, self.data)
+            check_one_number(self.group_log_joint, self.theta, self.latent, self.data)
+        if self.group_log_joints is not None:
+            latents = self.natural_latent(self.start_latent())
+            check_one_each(self.group_log_joints, self.theta, latents, self.data)
         check_log_joint(self.free_log_joint, *start, self.data)
 
     # On the reals, where algorithms live.
@@ -150,26 +171,29 @@ class Problem:
     def free_log_joint(self, theta: Theta, latent: Latent, data: Data) -> Array:
         """The log joint of free theta and latent; the latent's change of volume is in it."""
         if self.num_groups is not None:
-            each = jax.vmap(self.free_group_log_joint, (None, 0, 0))(theta, latent, data)
-            return jnp.sum(each)
+            return jnp.sum(self.free_group_log_joints(theta, latent, data))
         return self.log_joint(
             self.natural_theta(theta), forward(self.constrain_latent, latent), data
         ) + log_volume(self.constrain_latent, latent)
 
-    def free_group_log_joint(self, theta: Theta, latent: Latent, data: Data) -> Array:
-        """The same for one group."""
-        if self.group_log_joint is None:
+    def free_group_log_joints(self, theta: Theta, latent: Latent, data: Data) -> Array:
+        """The same for every group: one number each."""
+        natural_theta, natural = self.natural_theta(theta), self.natural_latent(latent)
+        if self.group_log_joint is not None:
+            each = jax.vmap(self.group_log_joint, (None, 0, 0))(natural_theta, natural, data)
+        elif self.group_log_joints is not None:
+            each = self.group_log_joints(natural_theta, natural, data)
+        else:
             raise ValueError("This problem has no groups: it was not made by `Problem.grouped`.")
-        return self.group_log_joint(
-            self.natural_theta(theta), forward(self.constrain_latent, latent), data
-        ) + log_volume(self.constrain_latent, latent)
+        return each + jax.vmap(lambda one: log_volume(self.constrain_latent, one))(latent)
 
     def with_data(self, data: Data) -> "Problem":
         """The same model of other data, for simulated data sets and new samples."""
-        if self.group_log_joint is None:
+        log_joint = self.group_log_joint or self.group_log_joints
+        if log_joint is None:
             return replace(self, data=data)
         return Problem.grouped(
-            self.group_log_joint,
+            log_joint,
             data,
             theta=self.theta,
             latent=self.latent,
@@ -177,6 +201,7 @@ class Problem:
             constrain_latent=self.constrain_latent,
             names=self.names,
             num_observations=self.num_observations,
+            num_groups=None if self.group_log_joint is not None else self.num_groups,
         )
 
     # What tables say.
@@ -196,20 +221,6 @@ class Problem:
         """Numbers in the latent of one group, or in the whole latent without groups."""
         one = inverse(self.constrain_latent, self.latent)
         return ravel_pytree(one)[0].size
-
-
-def _check_scalar(log_joint: LogJoint, theta: Theta, latent: Latent, data: Data) -> None:
-    """The sum over groups would hide a group's log joint that is not one number."""
-    one = jax.tree.map(lambda leaf: leaf[0], data)
-    try:
-        shape = jnp.shape(jax.eval_shape(log_joint, theta, latent, one))
-    except Exception:  # `check_log_joint` says in words what is wrong
-        return
-    if shape != ():
-        raise ValueError(
-            f"log_joint of one group returns an array of shape {shape}, but it must be one number: "
-            "sum over the group's observations."
-        )
 
 
 def path_name(path: Any) -> str:

@@ -13,7 +13,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from marginax.base import Data, Latent
-from marginax.inference.modes import Laplace, laplace
+from marginax.inference.modes import Laplace, LogDensities, laplace
 from marginax.problem import Problem
 
 __all__ = ["Blocks", "as_blocks", "finite_values", "flat_latents", "place", "to_latent"]
@@ -23,39 +23,33 @@ class Blocks(NamedTuple):
     """Blocks that are independent given theta.
 
     Attributes:
-        log_density: `log_density(theta, x, y)` of one block: flat free theta, flat free latent.
-        data: the data of all blocks, with a leading axis over them.
+        log_densities: `log_densities(theta, x, data)`, one per block: flat free theta, a row of x
+            per block with its flat free latent. Row g of x matters to entry g only.
+        data: handed on.
         start: where a mode search starts, [blocks, size].
     """
 
-    log_density: Callable[[Array, Array, Any], Array]
+    log_densities: Callable[[Array, Array, Any], Array]
     data: Data
     start: Float[Array, "blocks size"]
 
 
 def as_blocks(problem: Problem) -> Blocks:
     """The blocks of a problem."""
-    _, unravel_theta = ravel_pytree(problem.start_theta())
-    grouped = problem.num_groups is not None
-    whole = problem.start_latent()
-    one = jax.tree.map(lambda leaf: leaf[0], whole) if grouped else whole
-    flat, unravel = ravel_pytree(one)
-    log_joint = problem.free_group_log_joint if grouped else problem.free_log_joint
+    _, unravel = ravel_pytree(problem.start_theta())
 
-    def log_density(theta: Array, x: Array, y: Any) -> Array:
-        return log_joint(unravel_theta(theta), unravel(x), y)
+    def log_densities(theta: Array, x: Array, data: Data) -> Array:
+        latent = to_latent(problem, x)
+        if problem.num_groups is None:
+            return problem.free_log_joint(unravel(theta), latent, data)[None]
+        return problem.free_group_log_joints(unravel(theta), latent, data)
 
-    data = problem.data if grouped else jax.tree.map(lambda leaf: leaf[None], problem.data)
-    return Blocks(log_density, data, jnp.tile(flat[None], (problem.num_groups or 1, 1)))
+    return Blocks(log_densities, problem.data, flat_latents(problem, problem.start_latent()))
 
 
 def place(blocks: Blocks, theta: Array, start: Float[Array, "blocks size"], data: Data) -> Laplace:
     """The mode and the curvature of every block's posterior at theta."""
-
-    def one(start: Array, y: Any) -> Laplace:
-        return laplace(lambda x: blocks.log_density(theta, x, y), start)
-
-    return jax.vmap(one)(start, data)
+    return laplace(lambda x: blocks.log_densities(theta, x, data), start)
 
 
 def flat_latents(problem: Problem, latent: Latent) -> Float[Array, "blocks size"]:
@@ -74,17 +68,19 @@ def to_latent(problem: Problem, flat: Float[Array, "blocks size"]) -> Latent:
 
 
 def finite_values(
-    log_density: Callable[[Array], Array], points: Float[Array, "n p"], inside: Float[Array, " p"]
-) -> tuple[Float[Array, " n"], Array]:
-    """The log density at points some of which may lie where it is -inf or NaN.
+    log_densities: LogDensities,
+    points: Float[Array, "n blocks p"],
+    inside: Float[Array, "blocks p"],
+) -> tuple[Float[Array, "n blocks"], Array]:
+    """The log densities at points some of which may lie where they are -inf or NaN.
 
     Such points count as zero density. Their derivatives would be NaN and spoil the sum's, so the
     density is differentiated at a point inside instead, and that term then left out.
 
     Returns:
-        The values, and how many were NaN or +inf rather than -inf.
+        The values, and of every block how many were NaN or +inf rather than -inf.
     """
-    seen = jax.lax.stop_gradient(jax.vmap(log_density)(points))
+    seen = jax.lax.stop_gradient(jax.vmap(log_densities)(points))
     good = jnp.isfinite(seen)
-    values = jax.vmap(log_density)(jnp.where(good[:, None], points, inside[None]))
-    return jnp.where(good, values, -jnp.inf), jnp.sum(~good & ~jnp.isneginf(seen))
+    values = jax.vmap(log_densities)(jnp.where(good[..., None], points, inside[None]))
+    return jnp.where(good, values, -jnp.inf), jnp.sum(~good & ~jnp.isneginf(seen), axis=0)

@@ -15,9 +15,9 @@ import numpy as np
 from jaxtyping import Array
 
 from marginax.inference.blocks import Blocks, as_blocks, place
-from marginax.inference.importance import Draws, log_ratios, pareto_k, standard_draws
+from marginax.inference.importance import Draws, Ratios, log_ratios, pareto_k, standard_draws
 from marginax.inference.likelihood import Evidence, Likelihood
-from marginax.inference.modes import Laplace
+from marginax.inference.modes import Laplace, hessians
 from marginax.inference.newton import Local
 from marginax.problem import Problem
 
@@ -40,14 +40,6 @@ class _Known(NamedTuple):
         """Whether theta is so many standard errors away that the Hessian may be another."""
         away = theta - self.theta
         return bool(np.any(np.abs(np.diag(self.hessian)) * away**2 > 0.02**2))
-
-
-class _Ratios(NamedTuple):
-    """log weights [blocks, draws], the draws, and how many had no log density."""
-
-    logs: Array
-    points: Array
-    num_undefined: Array
 
 
 def importance_likelihood(problem: Problem, theta: np.ndarray) -> Likelihood:
@@ -75,7 +67,7 @@ class _Parts(NamedTuple):
         blocks: of the problem.
         value_and_gradient: `(theta, start, data, z, log_q)`, with a proposal that follows theta.
         known_curvature: `(theta, at, data)`, what theta's would be if the latents were known.
-        weigh: `(theta, start, data, z, log_q) -> _Ratios`.
+        weigh: `(theta, start, data, z, log_q) -> Ratios`.
     """
 
     blocks: Blocks
@@ -100,12 +92,12 @@ def _compile(problem: Problem) -> _Parts:
     @jax.jit
     def known_curvature(theta: Array, at: Laplace, data: Any) -> Array:
         def known(theta: Array) -> Array:
-            return jnp.sum(jax.vmap(blocks.log_density, (None, 0, 0))(theta, at.mode, data))
+            return jnp.sum(blocks.log_densities(theta, at.mode, data))
 
         return jnp.abs(jnp.diag(jax.hessian(known)(theta)))
 
     @jax.jit
-    def weigh(theta: Array, start: Array, data: Any, z: Array, log_q: Array) -> _Ratios:
+    def weigh(theta: Array, start: Array, data: Any, z: Array, log_q: Array) -> Ratios:
         return _ratios(blocks, theta, place(blocks, theta, start, data), data, z, log_q)
 
     return _Parts(blocks, value_and_gradient, known_curvature, weigh)
@@ -183,7 +175,7 @@ def evidence_from_draws(problem: Problem, theta: np.ndarray, posterior: np.ndarr
     at = Laplace(*(jnp.asarray(x) for x in (mean, root, log_root, np.ones(num_blocks, bool))))
     weigh = jax.jit(partial(_ratios, blocks))
 
-    def weighed(degrees: float, seed: int) -> _Ratios:
+    def weighed(degrees: float, seed: int) -> Ratios:
         draws = standard_draws(size, num_draws, degrees, seed=seed)
         return weigh(jnp.asarray(theta), at, blocks.data, *_arrays(draws))
 
@@ -201,7 +193,7 @@ def evidence_from_draws(problem: Problem, theta: np.ndarray, posterior: np.ndarr
 
 
 def _evidence(
-    problem: Problem, found: "_Ratios", words: str, error: float, score_covariance: np.ndarray
+    problem: Problem, found: Ratios, words: str, error: float, score_covariance: np.ndarray
 ) -> Evidence:
     num_blocks, num_draws = found.logs.shape
     each = np.asarray(jax.nn.logsumexp(found.logs, axis=1)) - math.log(num_draws)
@@ -234,33 +226,28 @@ def _shape(degrees: float) -> str:
     return "Gaussian" if math.isinf(degrees) else f"t ({degrees:g} degrees of freedom)"
 
 
-def _ratios(
-    blocks: Blocks, theta: Array, at: Laplace, data: Any, z: Array, log_q: Array
-) -> _Ratios:
-    def one(at: Laplace, y: Any) -> Any:
-        return log_ratios(lambda x: blocks.log_density(theta, x, y), at, z, log_q)
-
-    return _Ratios(*jax.vmap(one)(at, data))
+def _ratios(blocks: Blocks, theta: Array, at: Laplace, data: Any, z: Array, log_q: Array) -> Ratios:
+    return log_ratios(lambda x: blocks.log_densities(theta, x, data), at, z, log_q)
 
 
 def _follow(blocks: Blocks, theta: Array, at: Laplace, data: Any) -> Laplace:
-    """`at`, with the derivatives in theta that the mode and its curvature have."""
+    """`at`, with the derivatives in theta that the modes and their curvatures have."""
 
-    def one(at: Laplace, y: Any) -> Laplace:
-        def density(u: Array) -> Array:  # in whitened coordinates: mode 0, curvature I
-            return blocks.log_density(theta, at.mode + at.root @ u, y)
+    def along(u: Array) -> Array:
+        return at.mode + jnp.einsum("bpq,bq->bp", at.root, u)
 
-        def moving(value: Array) -> Array:  # zero, with the derivatives of value
-            return value - jax.lax.stop_gradient(value)
+    def densities(u: Array) -> Array:  # in whitened coordinates: modes 0, curvatures I
+        return blocks.log_densities(theta, along(u), data)
 
-        u = moving(jax.grad(density)(jnp.zeros_like(at.mode)))
-        curvature = jnp.eye(len(u), dtype=u.dtype) + moving(-jax.hessian(density)(u))
-        lower = jnp.linalg.cholesky(curvature)
-        root = jax.scipy.linalg.solve_triangular(lower, at.root.T, lower=True).T
-        log_root = at.log_root - jnp.sum(jnp.log(jnp.diag(lower)))
-        return Laplace(at.mode + at.root @ u, root, log_root, at.settled)
+    def moving(value: Array) -> Array:  # zero, with the derivatives of value
+        return value - jax.lax.stop_gradient(value)
 
-    return jax.vmap(one)(at, data)
+    u = moving(jax.grad(lambda u: jnp.sum(densities(u)))(jnp.zeros_like(at.mode)))
+    curvature = jnp.eye(u.shape[1], dtype=u.dtype)[None] + moving(-hessians(densities, u))
+    lower = jnp.linalg.cholesky(curvature)
+    root = jax.scipy.linalg.solve_triangular(lower, jnp.swapaxes(at.root, 1, 2), lower=True)
+    log_root = at.log_root - jnp.sum(jnp.log(jnp.diagonal(lower, axis1=1, axis2=2)), axis=1)
+    return Laplace(along(u), jnp.swapaxes(root, 1, 2), log_root, at.settled)
 
 
 def _effective(logs: Array) -> np.ndarray:

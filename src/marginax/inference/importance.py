@@ -8,17 +8,17 @@ posterior every weight is the same and the answer exact.
 """
 
 import math
-from collections.abc import Callable
 from typing import NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 from scipy import special, stats
 
 from marginax.inference.blocks import finite_values
-from marginax.inference.modes import Laplace
+from marginax.inference.modes import Laplace, LogDensities
 
-__all__ = ["Draws", "log_ratios", "pareto_k", "standard_draws"]
+__all__ = ["Draws", "Ratios", "log_ratios", "pareto_k", "standard_draws"]
 
 
 class Draws(NamedTuple):
@@ -33,6 +33,20 @@ class Draws(NamedTuple):
     z: np.ndarray
     log_density: np.ndarray
     degrees: float
+
+
+class Ratios(NamedTuple):
+    """Of every block the log weights of its draws.
+
+    Attributes:
+        logs: [blocks, draws].
+        points: the draws themselves.
+        num_undefined: at how many of them the log density is NaN.
+    """
+
+    logs: Float[Array, "blocks draws"]
+    points: Float[Array, "blocks draws p"]
+    num_undefined: Array
 
 
 def standard_draws(size: int, num_draws: int, degrees: float = math.inf, seed: int = 0) -> Draws:
@@ -50,15 +64,16 @@ def standard_draws(size: int, num_draws: int, degrees: float = math.inf, seed: i
 
 
 def log_ratios(
-    log_density: Callable[[Float[Array, " p"]], Float[Array, ""]],
+    log_densities: LogDensities,
     at: Laplace,
     z: Float[Array, "draws p"],
     log_q: Float[Array, " draws"],
-) -> tuple[Float[Array, " draws"], Float[Array, "draws p"], Array]:
-    """l(x_s) - log q(x_s) for every draw, the draws, and at how many of them l is NaN."""
-    points = at.mode[None] + z @ at.root.T
-    values, undefined = finite_values(log_density, points, at.mode)
-    return values - log_q + at.log_root, points, undefined
+) -> Ratios:
+    """l(x_s) - log q(x_s) for every draw of every block."""
+    points = at.mode[None] + jnp.einsum("sq,bpq->sbp", z, at.root)
+    values, undefined = finite_values(log_densities, points, at.mode)
+    logs = values - log_q[:, None] + at.log_root[None]
+    return Ratios(logs.T, jnp.swapaxes(points, 0, 1), undefined)
 
 
 def pareto_k(ratios: np.ndarray) -> float:

@@ -62,17 +62,15 @@ def louis_moments(blocks: Blocks) -> Callable[[np.ndarray, Posterior], Moments]:
     @jax.jit
     def averages(theta: Array, draws: Array, data: Any) -> Any:
         def one_chain(chain: Array) -> Any:  # [draws, blocks, size]
-            def one_block(x: Array, y: Any) -> Any:
-                scores = jax.vmap(lambda x: jax.grad(blocks.log_density)(theta, x, y))(x)
+            def mean(theta: Array) -> Array:
+                values = jax.vmap(lambda x: jnp.sum(blocks.log_densities(theta, x, data)))(chain)
+                return jnp.mean(values)
 
-                def mean(theta: Array) -> Array:
-                    return jnp.mean(jax.vmap(lambda x: blocks.log_density(theta, x, y))(x))
-
-                outer = scores.T @ scores / len(scores)
-                return jnp.mean(scores, axis=0), outer, jax.hessian(mean)(theta)
-
-            score, outer, hessian = jax.vmap(one_block, (1, 0))(chain, data)
-            return score, jnp.sum(outer, axis=0), jnp.sum(hessian, axis=0)
+            # A pass per parameter forwards, or per block backwards: whichever are fewer.
+            jacobian = jax.jacfwd if len(theta) < chain.shape[1] else jax.jacrev
+            scores = jax.vmap(lambda x: jacobian(blocks.log_densities)(theta, x, data))(chain)
+            outer = jnp.einsum("sbp,sbq->pq", scores, scores) / len(chain)
+            return jnp.mean(scores, axis=0), outer, jax.hessian(mean)(theta)
 
         return jax.lax.map(one_chain, draws)
 

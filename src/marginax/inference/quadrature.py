@@ -59,16 +59,14 @@ def quadrature(blocks: Blocks, theta: Array, at: Laplace, data: Data, order: int
         jnp.asarray(part, at.mode.dtype) for part in nodes_and_weights(size, order)
     )
 
-    def one(at: Laplace, y: Any) -> Moments:
-        points = at.mode[None] + math.sqrt(2) * nodes @ at.root.T
-        values, undefined = finite_values(
-            lambda x: blocks.log_density(theta, x, y), points, at.mode
-        )
-        terms = values + log_weights
-        total = jax.nn.logsumexp(terms)
-        share = jnp.exp(terms - total)
-        mean = share @ points
-        variance = share @ (points - mean[None]) ** 2
-        return Moments(total + size / 2 * math.log(2) + at.log_root, mean, variance, undefined)
-
-    return jax.vmap(one)(jax.lax.stop_gradient(at), data)
+    at = jax.lax.stop_gradient(at)
+    points = at.mode[None] + math.sqrt(2) * jnp.einsum("kq,bpq->kbp", nodes, at.root)
+    values, undefined = finite_values(
+        lambda x: blocks.log_densities(theta, x, data), points, at.mode
+    )
+    terms = values + log_weights[:, None]
+    total = jax.nn.logsumexp(terms, axis=0)
+    share = jnp.exp(terms - total[None])
+    mean = jnp.einsum("kb,kbp->bp", share, points)
+    variance = jnp.einsum("kb,kbp->bp", share, (points - mean[None]) ** 2)
+    return Moments(total + size / 2 * math.log(2) + at.log_root, mean, variance, undefined)

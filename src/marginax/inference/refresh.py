@@ -15,7 +15,7 @@ from jaxtyping import Array
 
 from marginax.base import Data, Key
 from marginax.inference.blocks import Blocks
-from marginax.inference.modes import Laplace
+from marginax.inference.modes import Laplace, LogDensities
 
 __all__ = ["MOST_CHAINS", "Posterior", "can_refresh", "sampler"]
 
@@ -23,6 +23,7 @@ LARGEST_FOR_MALA = 10  # beyond it NUTS mixes better for the same gradients
 MOST_CHAINS = 20
 MOST_NUMBERS = 4_000_000  # kept in all; more latents are thinned more
 FARTHEST = 5.0  # a particle so many standard deviations out is no start
+LANES = "blocks"  # the axis along which blocks are sampled side by side
 
 
 class Posterior(NamedTuple):
@@ -115,6 +116,29 @@ def sampler(
     return sample
 
 
+def _in_its_lane(log_densities: LogDensities) -> Callable[[Array], Array]:
+    """The log density of the one block that a lane of `vmap(axis_name=LANES)` is at.
+
+    A model may know its blocks only all together. A sampler of one block asks for one value and one
+    gradient, so the lanes put their blocks together, the model is evaluated once, and every lane
+    takes its own: without that, each lane would evaluate all blocks.
+    """
+
+    @jax.custom_jvp
+    def log_density(x: Array) -> Array:
+        return log_densities(jax.lax.all_gather(x, LANES))[jax.lax.axis_index(LANES)]
+
+    @log_density.defjvp
+    def with_gradient(primals: Any, tangents: Any) -> tuple[Array, Array]:
+        (x,), (direction,) = primals, tangents
+        values, backwards = jax.vjp(log_densities, jax.lax.all_gather(x, LANES))
+        (gradients,) = backwards(jnp.ones_like(values))
+        lane = jax.lax.axis_index(LANES)
+        return values[lane], gradients[lane] @ direction
+
+    return log_density
+
+
 def _chains(blocks: Blocks, with_mala: bool, plan: _Plan) -> Callable[..., tuple[Array, Array]]:
     """Warm-up with adaptation, then sampling; blocks and chains side by side."""
     import blackjax
@@ -124,9 +148,11 @@ def _chains(blocks: Blocks, with_mala: bool, plan: _Plan) -> Callable[..., tuple
     kernel = method.build_kernel()
     begin, adapt, finish = dual_averaging_adaptation(0.65 if with_mala else 0.8)
 
-    def density(at: Laplace, theta: Array, y: Any) -> Callable[[Array], Array]:
+    def density(at: Laplace, theta: Array, data: Data) -> Callable[[Array], Array]:
+        of_a_block = _in_its_lane(lambda x: blocks.log_densities(theta, x, data))
+
         def log_density(u: Array) -> Array:
-            value = blocks.log_density(theta, at.mode + _apply(at.root, u), y)
+            value = of_a_block(at.mode + _apply(at.root, u))
             return jnp.where(jnp.isfinite(value), value, -jnp.inf)
 
         return log_density
@@ -136,19 +162,19 @@ def _chains(blocks: Blocks, with_mala: bool, plan: _Plan) -> Callable[..., tuple
         num_chains, num_blocks, size = u.shape
         more = () if with_mala else (jnp.ones(size, u.dtype),)  # the mass, in whitened coordinates
 
-        def init(at: Laplace, u: Array, y: Any) -> Any:
-            return jax.vmap(lambda one: method.init(one, density(at, theta, y)))(u)
+        def init(at: Laplace, u: Array) -> Any:
+            return jax.vmap(lambda one: method.init(one, density(at, theta, data)))(u)
 
         def step(key: Key, states: Any, step_size: Array) -> tuple[Any, Array]:
-            def one_block(key: Key, states: Any, step_size: Array, at: Laplace, y: Any) -> Any:
+            def one_block(key: Key, states: Any, step_size: Array, at: Laplace) -> Any:
                 def one_chain(key: Key, state: Any) -> Any:
-                    state, info = kernel(key, state, density(at, theta, y), step_size, *more)
+                    state, info = kernel(key, state, density(at, theta, data), step_size, *more)
                     return state, info.acceptance_rate
 
                 return jax.vmap(one_chain)(jax.random.split(key, num_chains), states)
 
             keys = jax.random.split(key, num_blocks)
-            return jax.vmap(one_block)(keys, states, step_size, at, data)
+            return jax.vmap(one_block, axis_name=LANES)(keys, states, step_size, at)
 
         def warm(carry: Any, key: Key) -> Any:
             states, adaptation = carry
@@ -163,7 +189,7 @@ def _chains(blocks: Blocks, with_mala: bool, plan: _Plan) -> Callable[..., tuple
             return states, (states.position, jnp.mean(acceptance))
 
         warm_key, draw_key = jax.random.split(key)
-        states = jax.vmap(init, (0, 1, 0))(at, u, data)  # [blocks, chains]
+        states = jax.vmap(init, (0, 1), axis_name=LANES)(at, u)  # [blocks, chains]
         carry = (states, jax.vmap(begin)(jnp.full(num_blocks, 0.5 * size**-0.25, u.dtype)))
         (states, adaptation), _ = jax.lax.scan(
             warm, carry, jax.random.split(warm_key, plan.warm_up)

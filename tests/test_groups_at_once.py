@@ -1,0 +1,122 @@
+"""Groups of a long table, all at once, against the same groups one by one."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import marginax as mx
+from marginax.bijections import positive
+from marginax.inference.blocks import as_blocks, place
+from marginax.inference.by_importance import importance_likelihood
+from marginax.inference.by_quadrature import quadrature_likelihood
+from marginax.inference.louis import louis_moments
+from marginax.inference.refresh import Posterior, sampler
+
+pytestmark = pytest.mark.usefixtures("as_users_write")
+SIZES = (3, 1, 4, 2, 3)
+INDEX = np.repeat(np.arange(len(SIZES)), SIZES)
+THETA = np.array([0.3, -0.4])
+
+
+def table():
+    """Counts y_i ~ Poisson(x_g), x_g > 0 log-normal(m, s)."""
+    random = np.random.default_rng(3)
+    return random.poisson(np.exp(random.normal(0.5, 0.6, len(SIZES)))[INDEX]).astype(float)
+
+
+def prior(theta, x):
+    z = (jnp.log(x) - theta["m"]) / theta["s"]
+    return -0.5 * z**2 - jnp.log(theta["s"]) - jnp.log(x)
+
+
+def counts(x, y):
+    return y * jnp.log(x) - x
+
+
+HERE = {
+    "theta": {"m": 0.0, "s": 1.0},
+    "latent": 1.0,
+    "constrain_theta": {"s": positive},
+    "constrain_latent": positive,
+}
+
+
+def one_by_one():
+    def log_joint(theta, x, y):
+        return prior(theta, x) + jnp.sum(y["mask"] * counts(x, y["y"]))
+
+    return mx.Problem.grouped(log_joint, mx.pad_groups(INDEX, y=table()), **HERE)
+
+
+def all_at_once(leak=0.0):
+    def log_joints(theta, x, y):
+        terms = jax.ops.segment_sum(counts(x[INDEX], y), INDEX, len(SIZES))
+        return prior(theta, x) + terms + leak * jnp.roll(x, 1)
+
+    return mx.Problem.grouped(log_joints, table(), num_groups=len(SIZES), **HERE)
+
+
+PAIR = (one_by_one, all_at_once)
+
+
+def same(of):
+    one, other = (of(make()) for make in PAIR)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-11), one, other)
+
+
+@pytest.mark.parametrize("likelihood", [quadrature_likelihood, importance_likelihood])
+def test_the_same_likelihood(likelihood):
+    more = (THETA,) if likelihood is importance_likelihood else ()
+
+    def of(problem):
+        rule = likelihood(problem, *more)
+        found = rule.evaluate(THETA, rule.start)
+        described = rule.describe(THETA, found.extra)
+        return found.value, found.gradient, found.hessian, described.by_group, described.sd
+
+    same(of)
+
+
+def test_the_same_scores_and_information():
+    draws = np.random.default_rng(0).normal(size=(2, 5, len(SIZES), 1))
+    same(lambda problem: louis_moments(as_blocks(problem))(THETA, Posterior(draws, "", 1, 1, 1)))
+
+
+def test_chains_of_blocks_that_are_known_together_only(key):
+    """The same keys give the same draws; and they have the posterior's moments."""
+
+    def of(problem):
+        blocks = as_blocks(problem)
+        at = place(blocks, jnp.asarray(THETA), blocks.start, blocks.data)
+        cloud = jnp.tile(at.mode[None], (8, 1, 1))
+        return sampler(blocks)(jnp.asarray(THETA), at, cloud, key).draws
+
+    same(of)
+    draws = of(all_at_once())
+    rule = quadrature_likelihood(all_at_once())
+    exact = rule.describe(THETA, rule.start)
+    np.testing.assert_allclose(draws.mean((0, 1)), exact.mean, atol=0.1 * exact.sd.max())
+    np.testing.assert_allclose(draws.std((0, 1)), exact.sd, rtol=0.15)
+
+
+def test_groups_that_interact_are_refused():
+    with pytest.raises(ValueError, match="5 of 5 groups, such as 0, depends on the latent of ano"):
+        all_at_once(leak=0.01)
+
+
+def test_one_number_per_group():
+    with pytest.raises(ValueError, match=r"shape \(\), but it must have one number per group"):
+        mx.Problem.grouped(lambda theta, x, y: jnp.sum(x), None, num_groups=3, **HERE)
+    with pytest.raises(ValueError, match="num_groups is 0"):
+        mx.Problem.grouped(lambda theta, x, y: x, None, num_groups=0, **HERE)
+
+
+def test_other_data_of_the_same_groups():
+    problem = all_at_once()
+    other = problem.with_data(problem.data + 1)
+    assert other.num_groups == len(SIZES)
+    theta, latent = problem.start_theta(), problem.start_latent() + 0.5  # log x is 0.5
+    more = other.free_log_joint(theta, latent, other.data)
+    more -= problem.free_log_joint(theta, latent, problem.data)
+    np.testing.assert_allclose(more, 0.5 * len(INDEX), rtol=1e-12)
