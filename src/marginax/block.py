@@ -16,7 +16,7 @@ from jaxtyping import Array, PyTree
 
 from marginax import _tree
 from marginax.base import ById, Data, Key, Latent, LogJoint, Particles, Theta
-from marginax.minibatch import draw_batch, epoch_order
+from marginax.minibatch import batch_rows, batching_of, epoch_order
 from marginax.scores import latent_scores, theta_score
 
 __all__ = [
@@ -97,18 +97,19 @@ def _advance(
     algorithm = fixed.value
     method = algorithm if algorithm.rescale is None else algorithm.rescale(factor)
     batch_key = jax.random.fold_in(key, 2**32 - 1)
-    num_data = jax.tree.leaves(data)[0].shape[0] if batch else 0
+    batching = batching_of(algorithm.log_joint) if batch else None
+    num_data = batching.num_data if batching else 0
     theta_0 = ravel_pytree(state.theta)[0]
     is_noisy = algorithm.stochastic or batch is not None
 
     def rows(order: Array, t: Array) -> tuple[Array, Data]:
-        if batch is None:
+        if batch is None or batching is None:
             return order, data
         new_epoch = t % (num_data // batch) == 0
         order = jax.lax.cond(
             new_epoch, lambda: epoch_order(batch_key, t, num_data, batch), lambda: order
         )
-        return order, draw_batch(order, t, data, batch)
+        return order, batching.take(data, batch_rows(order, t, batch))
 
     def one_step(i: Array, carry: tuple[Any, ...]) -> tuple[tuple[Any, ...], Any, Data]:
         state, order, total, low, high = carry

@@ -1,8 +1,9 @@
 """Which algorithm, kernel and how many particles `fit` takes, by rule, and in words.
 
 By the numbers in a block of the latent: up to 150, M-SVGD-EM with a moment-matched kernel and dense
-curvature per block; beyond that M-SVGD-EM coordinate by coordinate with diagonal curvature; and
-from 1,000 on MPGD after it, because few particles cannot show how so many latents go together.
+curvature per block; beyond that M-SVGD-EM by the problem's own `latent_blocks`, or coordinate by
+coordinate with diagonal curvature; and from 1,000 on MPGD after it, because few particles cannot
+show how so many latents go together.
 """
 
 from collections.abc import Callable
@@ -16,7 +17,7 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
-from marginax import _tree, kernels, metrics, momentum
+from marginax import _tree, kernels, metrics, momentum, partition
 from marginax.algorithms.m_svgd_em import m_svgd_em
 from marginax.algorithms.mpgd import mpgd
 from marginax.base import Algorithm, Data, Key, Particles, Theta
@@ -80,18 +81,29 @@ def choose(
         over: Over = "whole" if problem.num_groups is None else "leading"
         words = f"M-SVGD-EM, {count} particles, a moment-matched kernel and curvature in {blocks}"
         return Choice(_stein(problem, _matched(over)), count, words)
-    count = num_particles or FEWEST_PARTICLES
+    over, largest, how = _blocks_of_many(problem)
+    count = num_particles or max(FEWEST_PARTICLES, largest + largest // 4 + 2)
     if size <= LARGEST_STEIN:
-        words = f"M-SVGD-EM, {count} particles, coordinate by coordinate with diagonal curvature"
-        words += f" (a block has {size} latents, too many for dense curvature)"
-        return Choice(_stein(problem, _matched("coordinates")), count, words)
-    words = (
-        f"MPGD, {count} particles, after M-SVGD-EM coordinate by coordinate (a block has {size} "
-    )
-    words += "latents, in which few particles cannot show how they go together)"
-    return Choice(
-        _stein(problem, _matched("coordinates")), count, words, then=partial(_mpgd, problem)
-    )
+        words = f"M-SVGD-EM, {count} particles, {how} (a block has {size} latents, too many for "
+        words += "dense curvature)"
+        return Choice(_stein(problem, _matched(over)), count, words)
+    words = f"MPGD, {count} particles, after M-SVGD-EM {how} (a block has {size} latents, in which "
+    words += "few particles cannot show how they go together)"
+    return Choice(_stein(problem, _matched(over)), count, words, then=partial(_mpgd, problem))
+
+
+def _blocks_of_many(problem: Problem) -> tuple[Over, int, str]:
+    """Blocks for too many latents to be one: the problem's own if they are small, or single ones.
+
+    Returns:
+        The blocks, the size of the largest, and words for both.
+    """
+    if problem.num_groups is None and problem.latent_blocks is not None:
+        over = partition.check_over(problem.latent_blocks)
+        sizes = [f.block_size for f in partition.families(over, problem.start_latent())]
+        if 1 < max(sizes) <= LARGEST_DENSE:
+            return over, max(sizes), "with curvature block by block"
+    return "coordinates", 1, "coordinate by coordinate with diagonal curvature"
 
 
 def _matched(over: Over) -> Kernel:

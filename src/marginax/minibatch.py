@@ -6,7 +6,7 @@ has the full log joint as its expectation over batches, and so do its gradients.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,25 @@ from jaxtyping import Array
 
 from marginax.base import Data, Key, Latent, LogJoint, Theta
 
-__all__ = ["check_batch", "draw_batch", "epoch_order", "minibatched"]
+__all__ = ["Batching", "batch_rows", "batching_of", "check_batch", "epoch_order", "minibatched"]
+
+
+class Batching(NamedTuple):
+    """How a log joint that is rescaled to the batch gets its batches.
+
+    Attributes:
+        num_data: how many observations there are in all.
+        take: `take(data, rows)`, the data of a batch.
+    """
+
+    num_data: int
+    take: Callable[[Data, Array], Data]
+
+
+def batching_of(log_joint: Any) -> Batching | None:
+    """What a log joint says of batches, or the object that it is a method of; None if nothing."""
+    owner = getattr(log_joint, "__self__", None)
+    return getattr(log_joint, "batching", None) or getattr(owner, "batching", None)
 
 
 def minibatched(
@@ -59,21 +77,27 @@ def minibatched(
         likelihood = jnp.sum(log_likelihood(theta, latent, batch))
         return log_prior(theta, latent) + (num_data / size) * likelihood
 
-    log_joint.num_data = num_data  # type: ignore[attr-defined]  # lets `run` see that it is rescaled
+    # Lets `run` see that it is rescaled.
+    log_joint.batching = Batching(num_data, _take_rows)  # type: ignore[attr-defined]
     return log_joint
+
+
+def _take_rows(data: Data, rows: Array) -> Data:
+    return jax.tree.map(lambda leaf: jnp.take(leaf, rows, axis=0), data)
 
 
 def check_batch(log_joint: Any, data: Data, batch: int) -> int:
     """Refuses a batch that would give a wrong answer; returns the number of observations."""
-    num_data = getattr(log_joint, "num_data", None)
-    if num_data is None:
+    batching = batching_of(log_joint)
+    if batching is None:
         raise ValueError(
             f"batch is {batch}, but log_joint was not built by `marginax.minibatched`: the "
             "likelihood of a batch would count as that of all the data. Build it with "
             "`minibatched(log_prior, log_likelihood, num_data)`."
         )
+    num_data = batching.num_data
     sizes = {jnp.shape(leaf)[0] if jnp.ndim(leaf) else None for leaf in jax.tree.leaves(data)}
-    if sizes != {num_data}:
+    if batching.take is _take_rows and sizes != {num_data}:
         raise ValueError(
             f"minibatched was told num_data = {num_data}, but the leading axes of data are "
             f"{sorted(sizes, key=str)}. Every leaf must have one row per observation."
@@ -90,8 +114,7 @@ def epoch_order(key: Key, step: Array, num_data: int, batch: int) -> Array:
     return jax.random.permutation(jax.random.fold_in(key, step // (num_data // batch)), num_data)
 
 
-def draw_batch(order: Array, step: Array, data: Data, batch: int) -> Data:
+def batch_rows(order: Array, step: Array, batch: int) -> Array:
     """The rows of this step, each at most once an epoch; a remainder is left out."""
     start = (step % (order.shape[0] // batch)) * batch
-    rows = jax.lax.dynamic_slice_in_dim(order, start, batch)
-    return jax.tree.map(lambda leaf: jnp.take(leaf, rows, axis=0), data)
+    return jax.lax.dynamic_slice_in_dim(order, start, batch)

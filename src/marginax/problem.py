@@ -22,6 +22,7 @@ from marginax.base import Data, Latent, LogJoint, Theta
 from marginax.checks import check_log_joint, check_start
 from marginax.constraints import check_inside, forward, inverse, log_volume, maps_for
 from marginax.groups import check_apart, check_one_each, check_one_number, shared_axis
+from marginax.minibatch import Batching, batching_of
 
 __all__ = ["Problem", "in_double", "path_name"]
 
@@ -43,6 +44,8 @@ class Problem:
         names: names for the entries of theta, `{"b": ["intercept", "slope"]}`; by default made
             from the tree.
         num_observations: how many there are, for BIC; by default the groups are counted.
+        latent_blocks: how a latent without groups falls into blocks for kernels, as in
+            `kernels.blockwise(over=...)`; used where it is too large to be one block.
         num_groups: set by `Problem.grouped`.
         group_log_joint: of one group, if `Problem.grouped` was given it.
         group_log_joints: of all groups at once, if `Problem.grouped` was given that.
@@ -56,6 +59,7 @@ class Problem:
     constrain_latent: PyTree = None
     names: Mapping[str, Any] = field(default_factory=dict)
     num_observations: int | None = None
+    latent_blocks: Any = None
     num_groups: int | None = None
     group_log_joint: LogJoint | None = None
     group_log_joints: LogJoint | None = None
@@ -203,6 +207,11 @@ class Problem:
             num_observations=self.num_observations,
             num_groups=None if self.group_log_joint is not None else self.num_groups,
         )
+
+    @property
+    def batching(self) -> Batching | None:
+        """How `run(..., batch=...)` takes batches of the data, if the log joint is rescaled."""
+        return batching_of(self.log_joint)
 
     # What tables say.
 

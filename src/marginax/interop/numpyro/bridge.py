@@ -1,0 +1,186 @@
+"""A NumPyro model as a `Problem`, and a fit back as what `Predictive` takes.
+
+`numpyro.param` sites are theta; unobserved `sample` sites are the latents. A plate that all latents
+are in, and whose groups the likelihood keeps apart, makes a grouped problem; other plates name the
+blocks of the latent for kernels; subsampled plates are minibatches for `run(..., batch=...)`.
+"""
+
+import importlib.util
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PyTree
+
+from marginax.constraints import forward, inverse, maps_for
+from marginax.interop.numpyro.density import NumPyroLogJoint, split
+from marginax.interop.numpyro.plates import (
+    GroupedLogJoint,
+    Plate,
+    block_names,
+    groups_of_terms,
+    shared_plates,
+)
+from marginax.interop.numpyro.sites import Sites, bijection, num_observations, read, to_reals
+from marginax.problem import Problem
+
+__all__ = ["NumPyroFit", "from_numpyro", "to_numpyro"]
+
+
+class NumPyroFit(NamedTuple):
+    """A fit for `numpyro.infer.Predictive(model, posterior_samples, params=params)`.
+
+    Attributes:
+        params: the estimate, by site.
+        posterior_samples: draws of the latents at it, by site, one leading axis over all draws.
+    """
+
+    params: dict[str, Array]
+    posterior_samples: dict[str, Array]
+
+
+def from_numpyro(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Problem:
+    """The problem of a NumPyro model with its data.
+
+    Args:
+        model: with `numpyro.param` sites (what is estimated) and continuous unobserved
+            `numpyro.sample` sites (what is integrated out).
+        args: of the model.
+        kwargs: of the model.
+
+    Returns:
+        A `Problem` whose theta and latent are dicts by site. It is grouped, with the groups first
+        in every latent, if there is a plate that all latents are in and no observation depends on
+        the latents of two of its groups. A subsampled plate is taken whole by `fit`; `run(...,
+        problem.data, batch=100)` takes minibatches of it, if no latent is in it.
+    """
+    if importlib.util.find_spec("numpyro") is None:
+        raise ImportError(
+            "from_numpyro needs NumPyro. Install it with `pip install 'marginax[numpyro]'`."
+        )
+    sites = read(model, args, kwargs)
+    theta = {name: jnp.asarray(site["value"], float) for name, site in sites.params.items()}
+    latent = {
+        name: to_reals(site) if name in sites.moving else jnp.asarray(site["value"])
+        for name, site in sites.latents.items()
+    }
+    joint = _log_joint(model, args, kwargs, sites, theta, latent)
+    whole: dict[str, Any] = {
+        "theta": theta,
+        "data": joint.data,
+        "constrain_theta": {
+            name: bijection(site["kwargs"].get("constraint"), site["value"])
+            for name, site in sites.params.items()
+        },
+        "num_observations": num_observations(sites),
+    }
+    for plate in shared_plates(sites.latents):
+        each = plate.groups_first(latent)
+        one = {name: value[0] for name, value in each.items()}
+        maps = _maps(sites, one)
+        owners = _owners(joint, sites, plate, whole, maps, each)
+        if owners is not None:
+            return Problem.grouped(
+                GroupedLogJoint(joint, plate, owners).densities,
+                latent=one,
+                constrain_latent=maps,
+                num_groups=plate.size,
+                **whole,
+            )
+    return Problem(
+        joint.density,
+        latent=latent,
+        constrain_latent=_maps(sites, latent),
+        latent_blocks={name: block_names(site) for name, site in sites.latents.items()},
+        **whole,
+    )
+
+
+def to_numpyro(fit: Any) -> NumPyroFit:
+    """The estimate and posterior draws of a fit of `from_numpyro`."""
+    problem = fit.problem
+    owner = getattr(problem.group_log_joints or problem.log_joint, "__self__", None)
+    plate, joint = (
+        (owner.plate, owner.joint) if isinstance(owner, GroupedLogJoint) else (None, owner)
+    )
+    if not isinstance(joint, NumPyroLogJoint):
+        raise ValueError(
+            "This fit is not of a NumPyro model: its problem was not made by `from_numpyro`."
+        )
+    theta = dict(fit.theta)
+    draws = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), fit.posterior)
+    if plate is not None:
+        draws = jax.vmap(plate.as_in_model)(draws)
+    if joint.moving:
+        draws = jax.vmap(lambda latent: joint.constrained(theta, latent))(draws)
+    return NumPyroFit(theta, draws)
+
+
+def _log_joint(
+    model: Any, args: Any, kwargs: Any, sites: Sites, theta: PyTree, latent: PyTree
+) -> NumPyroLogJoint:
+    """The log joint, with as many of the arguments as data as the model allows."""
+    inside = {frame.name for site in sites.latents.values() for frame in site["cond_indep_stack"]}
+    free = [name for name in sites.subsampled if name not in inside]
+    batched = free[0] if len(sites.subsampled) == 1 and free else None
+    for is_data in (_is_array, _is_float_array, lambda leaf: False):
+        arrays, rebuild = split((args, kwargs), is_data)
+        joint = NumPyroLogJoint(
+            model, arrays, rebuild, tuple(sites.latents), sites.moving, sites.subsampled, batched
+        )
+        try:
+            jax.eval_shape(joint.density, theta, latent, joint.data)
+            break
+        except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError):
+            # The model reads numbers, such as how many groups an index has: those stay constants.
+            continue
+    return joint
+
+
+def _maps(sites: Sites, latent: PyTree) -> dict[str, Any]:
+    """Where latents of these shapes live; moving ones are on the reals already."""
+    return {
+        name: bijection(
+            None if name in sites.moving else sites.latents[name]["fn"].support, latent[name]
+        )
+        for name in latent
+    }
+
+
+def _owners(
+    joint: NumPyroLogJoint,
+    sites: Sites,
+    plate: Plate,
+    whole: dict[str, Any],
+    maps: dict[str, Any],
+    each: PyTree,
+) -> dict[str, np.ndarray] | None:
+    """The group of every term of the log joint, or None if groups interact."""
+    with jax.enable_x64(True):
+        theta, latent = jax.tree.map(
+            lambda leaf: jnp.asarray(np.asarray(leaf, float)), (whole["theta"], each)
+        )
+        theta_maps = maps_for(whole["constrain_theta"], theta, "theta")
+        latent_maps = maps_for(maps, jax.tree.map(lambda leaf: leaf[0], latent), "latent")
+        free_theta = inverse(theta_maps, theta)
+        free_latent = jax.vmap(lambda one: inverse(latent_maps, one))(latent)
+
+        def terms_of(seed: int, latent: PyTree) -> dict[str, Array]:
+            random = np.random.default_rng(seed + 100)
+            moved = jax.tree.map(
+                lambda leaf: leaf + 0.3 * random.normal(size=leaf.shape), free_theta
+            )
+            natural = jax.vmap(lambda one: forward(latent_maps, one))(latent)
+            return joint.terms(forward(theta_maps, moved), plate.as_in_model(natural), joint.data)
+
+        return groups_of_terms(terms_of, free_latent, sites.every, plate)
+
+
+def _is_array(leaf: Any) -> bool:
+    return isinstance(leaf, np.ndarray | jax.Array)
+
+
+def _is_float_array(leaf: Any) -> bool:
+    return _is_array(leaf) and np.asarray(leaf).dtype.kind == "f"

@@ -1,0 +1,202 @@
+"""Plates of NumPyro models: groups where the likelihood keeps them apart, blocks, minibatches."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.scipy.stats import norm
+from scipy import stats
+
+import marginax as mx
+from marginax.inference.by_quadrature import quadrature_likelihood
+from marginax.interop.numpyro import from_numpyro
+from marginax.method_choice import choose
+
+numpyro = pytest.importorskip("numpyro")
+import numpyro.distributions as dist  # noqa: E402
+from numpyro import handlers  # noqa: E402
+from numpyro.distributions import constraints  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("as_users_write")
+G = 7
+RANDOM = np.random.default_rng(4)
+INDEX = RANDOM.permutation(np.repeat(np.arange(G), [2, 5, 1, 3, 4, 2, 3]))  # a long table
+TIME = RANDOM.normal(size=len(INDEX))
+Y = RANDOM.normal(1.0, 1.0, size=len(INDEX))
+
+
+def positive(name, value=1.0):
+    return numpyro.param(name, jnp.asarray(value), constraint=constraints.positive)
+
+
+def slopes(index, time, y):
+    """Random intercepts and slopes of a long table."""
+    mean, sd = numpyro.param("mean", jnp.zeros(2)), positive("sd", [1.0, 1.0])
+    within = positive("within")
+    with numpyro.plate("people", G):
+        b = numpyro.sample("b", dist.Normal(mean, sd).to_event(1))
+    with numpyro.plate("rows", len(y)):
+        numpyro.sample("y", dist.Normal(b[index, 0] + b[index, 1] * time, within), obs=y)
+
+
+def exact_slopes(mean, sd, within):
+    total = 0.0
+    for g in range(G):
+        rows = np.equal(INDEX, g)
+        design = np.stack([np.ones(rows.sum()), TIME[rows]], axis=1)
+        covariance = design @ np.diag(np.square(sd)) @ design.T + within**2 * np.eye(rows.sum())
+        total += stats.multivariate_normal(design @ mean, covariance).logpdf(Y[rows])
+    return total
+
+
+def test_a_long_table_is_grouped_and_its_likelihood_exact():
+    problem = from_numpyro(slopes, INDEX, TIME, Y)
+    assert problem.num_groups == G
+    assert problem.num_observations == len(Y)
+    rule = quadrature_likelihood(problem)
+    theta = np.array([0.3, -0.2, np.log(0.7), np.log(0.4), np.log(0.9)])
+    exact = exact_slopes(np.array([0.3, -0.2]), np.array([0.7, 0.4]), 0.9)
+    np.testing.assert_allclose(rule.evaluate(theta, rule.start).value, exact, rtol=1e-10)
+
+
+def same_density(model, *args, theta, latent):
+    """The sum over groups is what NumPyro says of the whole."""
+    problem = from_numpyro(model, *args)
+    density, _ = numpyro.infer.util.log_density(model, args, {}, {**theta, **latent})
+    owner = problem.group_log_joints.__self__
+    assert owner.plate.name == "people"
+    found = problem.log_joint(theta, owner.plate.groups_first(latent), problem.data)
+    np.testing.assert_allclose(found, density, rtol=1e-12)
+    return problem
+
+
+def test_groups_along_an_inner_axis_with_others_outside(key):
+    y = RANDOM.normal(size=(3, G))
+
+    def model(y):
+        sd = positive("sd")
+        with numpyro.plate("people", G), numpyro.plate("kinds", 3):
+            x = numpyro.sample("x", dist.Normal(0.0, sd))
+        with numpyro.plate("people", G):
+            total = numpyro.sample("total", dist.Normal(x.sum(axis=0), 1.0))
+            numpyro.sample("y", dist.Normal(total * x, 1.0).to_event(0), obs=y)
+
+    latent = {"x": jax.random.normal(key, (3, G)), "total": jnp.arange(G, dtype=float)}
+    with numpyro.handlers.seed(rng_seed=0):
+        problem = same_density(model, y, theta={"sd": 0.7}, latent=latent)
+    assert jax.tree.map(jnp.shape, problem.latent) == {"x": (3,), "total": ()}
+
+
+def test_nested_groups_and_terms_without_latents(key):
+    y, weight = RANDOM.normal(size=(G, 4)), RANDOM.normal(size=G)
+
+    def model(y, weight):
+        sd, loading = positive("sd"), numpyro.param("loading", 0.0)  # 0: no latent enters there
+        with numpyro.plate("people", G, dim=-2):
+            person = numpyro.sample("person", dist.Normal(0.0, sd))
+            with numpyro.plate("visits", 4):
+                visit = numpyro.sample("visit", dist.Normal(person, 1.0))
+                with handlers.mask(mask=y > -0.5):
+                    numpyro.sample("y", dist.Normal(loading * visit, 1.0), obs=y)
+        with numpyro.plate("again", G):
+            numpyro.sample("weight", dist.Normal(sd, 1.0), obs=weight)
+
+    latent = {
+        "person": jax.random.normal(key, (G, 1)),
+        "visit": jnp.reshape(jnp.arange(G * 4.0), (G, 4)) / 10,
+    }
+    problem = same_density(model, y, weight, theta={"sd": 0.7, "loading": 0.3}, latent=latent)
+    assert problem.num_observations == int((y > -0.5).sum()) + G
+
+
+def test_groups_that_interact_are_one_block_with_named_blocks():
+    def pairs(y):
+        sd = positive("sd")
+        with numpyro.plate("people", G):
+            x = numpyro.sample("x", dist.Normal(0.0, sd))
+        numpyro.sample("y", dist.Normal(x[:-1] - x[1:], 1.0).to_event(1), obs=y)
+
+    problem = from_numpyro(pairs, Y[: G - 1])
+    assert problem.num_groups is None
+    assert problem.latent_blocks == {"x": ("people",)}
+
+
+def test_crossed_effects_are_one_block():
+    def crossed(rows, columns, y):
+        a, b = positive("a"), positive("b")
+        with numpyro.plate("rows", G):
+            x = numpyro.sample("x", dist.Normal(0.0, a))
+        with numpyro.plate("columns", 3):
+            z = numpyro.sample("z", dist.Normal(0.0, b))
+        numpyro.sample("y", dist.Normal(x[rows] + z[columns], 1.0).to_event(1), obs=y)
+
+    problem = from_numpyro(crossed, INDEX, INDEX % 3, Y)
+    assert problem.num_groups is None
+    assert problem.latent_blocks == {"x": ("rows",), "z": ("columns",)}
+
+
+def test_plates_whose_groups_interact_move_as_blocks():
+    def chain():
+        sd = positive("sd")
+        with numpyro.plate("people", 100):
+            b = numpyro.sample("b", dist.Normal(0.0, sd).expand([2]).to_event(1))
+        numpyro.factor("together", -0.5 * jnp.sum(jnp.diff(b, axis=0) ** 2))
+
+    words = choose(from_numpyro(chain)).words
+    assert "20 particles, with curvature block by block" in words
+
+
+def test_subsampled_plates_are_minibatches():
+    y = RANDOM.normal(2.0, 1.0, size=60)
+
+    def model(y):
+        m = numpyro.param("m", 0.0)
+        x = numpyro.sample("x", dist.Normal(m, 1.0))
+        with numpyro.plate("rows", 60, subsample_size=6) as rows:
+            numpyro.sample("y", dist.Normal(x, 1.0), obs=y[rows])
+
+    problem = from_numpyro(model, y)
+    theta, latent = {"m": jnp.asarray(0.5)}, {"x": jnp.asarray(0.3)}
+    by_hand = norm.logpdf(0.3, 0.5) + norm.logpdf(y, 0.3).sum()
+    np.testing.assert_allclose(problem.log_joint(theta, latent, problem.data), by_hand, rtol=1e-12)
+    take = problem.batching.take
+    parts = [
+        problem.log_joint(theta, latent, take(problem.data, jnp.arange(i, i + 6)))
+        for i in range(0, 60, 6)
+    ]
+    np.testing.assert_allclose(np.mean(parts), by_hand, rtol=1e-12)
+    assert np.std(parts) > 1
+    # theta's maximum is the mean of y, seen by minibatches.
+    method = mx.pgd(problem.free_log_joint, 2e-3, 2e-3)
+    cloud = {"x": jnp.zeros(20)}
+    ran = mx.run(
+        jax.random.key(1), method, {"m": 0.0}, cloud, problem.data, max_steps=20_000, batch=6
+    )
+    np.testing.assert_allclose(ran.theta["m"], y.mean(), atol=0.1)
+
+
+def test_latents_in_a_subsampled_plate_are_taken_whole():
+    def model(y):
+        m = numpyro.param("m", 0.0)
+        with numpyro.plate("people", G, subsample_size=2):
+            x = numpyro.sample("x", dist.Normal(m, 1.0))
+            batch = numpyro.subsample(y, event_dim=0)
+            numpyro.sample("y", dist.Normal(x, 1.0), obs=batch)
+
+    problem = from_numpyro(model, Y[:G])
+    assert problem.num_groups == G
+    assert problem.batching is None
+    x = jnp.arange(G) / 10
+    by_hand = norm.logpdf(x, 0.5).sum() + norm.logpdf(Y[:G], x).sum()
+    found = problem.log_joint({"m": 0.5}, {"x": x}, problem.data)
+    np.testing.assert_allclose(found, by_hand, rtol=1e-12)
+    with pytest.raises(ValueError, match="batch is 2, but log_joint was not built"):
+        mx.run(
+            jax.random.key(0),
+            mx.pgd(problem.free_log_joint, 0.01, 0.01),
+            {"m": 0.0},
+            {"x": jnp.zeros((5, G))},
+            problem.data,
+            max_steps=10,
+            batch=2,
+        )
