@@ -202,3 +202,14 @@ def test_killed_runs_resume_bit_identically():
     hits, identical = kill_and_resume(kills=3, max_steps=100_000)
     assert hits >= 1
     assert identical
+
+
+def test_an_interrupt_before_the_first_block_leaves_nothing_half_written(tmp_path, monkeypatch):
+    def interrupt(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("marginax.loop.guarded_block", interrupt)
+        assert run(400, tmp_path).status == "interrupted"
+    assert not [path for path in tmp_path.iterdir() if "tmp" in path.name or path.name == "0"]
+    assert_identical(run(400, tmp_path), run(400))

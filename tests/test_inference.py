@@ -1,5 +1,7 @@
 """The parts of `fit` alone: likelihoods, draws, Louis' information, profiles, climbs."""
 
+import re
+import sys
 from functools import partial
 
 import jax
@@ -24,6 +26,7 @@ from marginax.inference.newton import Climb, Local, climb
 from marginax.inference.polish import by_draws, polish, search
 from marginax.inference.profile import profile_interval
 from marginax.inference.refresh import Posterior, sampler
+from marginax.progress import stage
 from marginax.result import Run
 
 pytestmark = pytest.mark.usefixtures("as_users_write")
@@ -290,3 +293,42 @@ def test_parameters_at_an_edge_or_without_information():
     mapped = delta_method(np.array([[1.0, 0, 0], [1, 0, 1]]), covariance)
     assert mapped[0, 0] == 0.25
     assert np.isinf(mapped[1, 1])
+
+
+def test_ctrl_c_keeps_what_is_known(monkeypatch):
+    """During Newton's last steps the highest top found before; during draws, all but the draws."""
+    stages = sys.modules["marginax.fit"]
+    low, top = (
+        Climb(np.array([at]), Local(value, np.zeros(1), -2 * np.eye(1), 0), 1, True)
+        for at, value in ((0.0, -5.0), (1.0, -3.0))
+    )
+
+    def interrupt(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(stages, "climb_from_ends", interrupt)
+    rule = quadrature_likelihood(intercepts())
+    found = stages._polish(rule, np.zeros((1, 1)), [low, top], Findings(np.zeros(1), 0))
+    np.testing.assert_array_equal(found.theta, [1.0])
+    np.testing.assert_array_equal(found.information, [[2.0]])
+    assert "Ctrl-C during Newton's last steps" in found.interrupted
+
+    monkeypatch.setattr(stages, "_with_draws", interrupt)
+    before = Findings(THETA, 0, information=np.eye(2))
+    words = ("converged",)
+    ran = Run(jnp.asarray(THETA)[None], None, None, None, *words, "", 1, {}, words, words, (1,))
+    after = stages._refresh(intercepts(), ran, before, jax.random.key(0), with_polish=True)
+    np.testing.assert_array_equal(after.theta, before.theta)
+    assert doubts(intercepts(), ran, after, {}) == (
+        "Ctrl-C during the posterior draws: there are none.",
+    )
+
+
+def test_stages_are_told_where_a_bar_would_be(capsys):
+    timings = {}
+    with stage(True, "Climbing", timings, "start"):
+        pass
+    with stage(None, "Not on a terminal", timings, "polish"):
+        pass
+    assert re.fullmatch(r"Climbing \.\.\. 0\.\d s\n", capsys.readouterr().err)
+    assert set(timings) == {"start", "polish"}

@@ -11,10 +11,7 @@
    the likelihood could not be computed, they give the last Newton steps and the information too.
 """
 
-import time
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -45,6 +42,7 @@ from marginax.inference.polish import polish as climb_from_ends
 from marginax.inference.refresh import can_refresh
 from marginax.method_choice import choose, overdispersed, start_particles
 from marginax.problem import Problem, in_double
+from marginax.progress import stage
 from marginax.result import Run
 from marginax.run import run
 from marginax.stein import Kernel
@@ -105,7 +103,8 @@ def fit(
         raise ValueError("Give algorithm= or kernel=, not both: an algorithm has its own kernel.")
     timings: dict[str, float] = {}
     start_key, run_key, draw_key = jax.random.split(key, 3)
-    with _timed(timings, "start"):
+    climbing = f"Climbing the likelihood from {restarts} start{'s' * (restarts > 1)}"
+    with stage(progress, climbing if polish else "Looking for a start", timings, "start"):
         choice = choose(problem, num_particles, kernel)
         if algorithm is not None:
             choice = choice._replace(algorithm=algorithm, words="the given algorithm", then=None)
@@ -116,7 +115,7 @@ def fit(
         if algorithm is None:  # the particles begin where the likelihood is high
             thetas = _distinct(thetas, climbs)
         cloud = start_particles(problem, thetas, particle_key, choice.num_particles)
-    with _timed(timings, "particles"):
+    with stage(progress, "", timings, "particles"):
         ran = run(
             run_key,
             choice.algorithm,
@@ -148,10 +147,10 @@ def fit(
         double = in_double(problem)
         found = _first_ending(ran, ends)
         if likelihood is not None:
-            with _timed(timings, "polish"):
-                found = found.polished_by(climb_from_ends(likelihood, ends, climbs))
-        if refresh and can_refresh():
-            with _timed(timings, "refresh"):
+            with stage(progress, "Newton's last steps", timings, "polish"):
+                found = _polish(likelihood, ends, climbs, found)
+        if refresh and can_refresh() and not found.interrupted:
+            with stage(progress, "Drawing from the posterior", timings, "refresh"):
                 found = _refresh(double, ran, found, draw_key, with_polish=polish)
         at_edge = edges(problem, found)
         found = found.without_information(runaways(problem, found))
@@ -201,7 +200,29 @@ def _first_ending(ran: Run, ends: np.ndarray) -> Findings:
     return Findings(theta=ends[first], start=first)
 
 
+def _polish(
+    likelihood: Likelihood, ends: np.ndarray, climbs: list[Climb], found: Findings
+) -> Findings:
+    """The likelihood's own maximum, or after Ctrl-C the highest point known before."""
+    try:
+        return found.polished_by(climb_from_ends(likelihood, ends, climbs))
+    except KeyboardInterrupt:
+        words = "Ctrl-C during Newton's last steps: the estimate is from before them, without "
+        words += "evidence and posterior draws."
+        return found.at_top_of(climbs)._replace(interrupted=words)
+
+
 def _refresh(
+    problem: Problem, ran: Run, found: Findings, key: Key, *, with_polish: bool
+) -> Findings:
+    """The same with posterior draws, or as it was after Ctrl-C."""
+    try:
+        return _with_draws(problem, ran, found, key, with_polish=with_polish)
+    except KeyboardInterrupt:
+        return found._replace(interrupted="Ctrl-C during the posterior draws: there are none.")
+
+
+def _with_draws(
     problem: Problem, ran: Run, found: Findings, key: Key, *, with_polish: bool
 ) -> Findings:
     """Posterior draws at the estimate; the estimate from them where nothing else could give it."""
@@ -214,14 +235,6 @@ def _refresh(
             return found
         return found.climbed_by(climbed, by_new_weights(problem, climbed))
     return found._replace(draws=posterior_sampler(problem)(found.theta, cloud, key))
-
-
-@contextmanager
-def _timed(timings: dict[str, float], name: str) -> Iterator[None]:
-    """Notes the seconds spent inside."""
-    began = time.perf_counter()
-    yield
-    timings[name] = time.perf_counter() - began
 
 
 def _warn_without_double() -> None:

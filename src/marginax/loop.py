@@ -104,7 +104,8 @@ def drive(
         endings = _end_all(endings, f"{error} The result is here, in memory.")
     if store is not None:
         try:
-            _save(store, state, lanes)
+            if lanes.num_blocks.any():  # an orbax folder without a step would not be read again
+                _save(store, state, lanes)
             store.close()
         except CheckpointError as error:
             warnings.warn(f"{error} The result is here, in memory.", stacklevel=3)

@@ -1,11 +1,15 @@
-"""What a person sees while a run goes on: a progress bar, and a report for callbacks."""
+"""What a person sees while a run goes on: stages, a progress bar, and a report for callbacks."""
 
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
 from tqdm.auto import tqdm
 
-__all__ = ["Report", "progress_bar", "show"]
+__all__ = ["Report", "progress_bar", "show", "stage"]
 
 
 class Report(NamedTuple):
@@ -35,6 +39,30 @@ def progress_bar(progress: bool | None, max_steps: int, num_steps: int) -> Any:
     """A bar over steps: shown if asked, hidden if not wanted, and by default only on a terminal."""
     hidden = None if progress is None else not progress  # None: tqdm looks for a terminal
     return tqdm(total=max_steps, initial=num_steps, unit="step", disable=hidden, leave=True)
+
+
+@contextmanager
+def stage(
+    progress: bool | None, words: str, timings: dict[str, float], name: str
+) -> Iterator[None]:
+    """A line that says what is going on and then how long it took, where a bar would be shown.
+
+    Args:
+        progress: as for `progress_bar`.
+        words: what is going on; empty where a bar says it.
+        timings: where the seconds are noted.
+        name: under this name.
+    """
+    shown = words and (sys.stderr.isatty() if progress is None else progress)
+    began = time.perf_counter()
+    if shown:
+        print(f"{words} ...", end="", file=sys.stderr, flush=True)
+    try:
+        yield
+    finally:
+        timings[name] = time.perf_counter() - began
+        if shown:
+            print(f" {timings[name]:.1f} s", file=sys.stderr, flush=True)
 
 
 def show(bar: Any, report: Report) -> None:

@@ -22,9 +22,10 @@ LARGE_ERROR = 4.0  # a standard error on the reals that deserves a second look
 
 def doubts(problem: Problem, ran: Run, found: Findings, at_edge: dict[int, str]) -> tuple[str, ...]:
     """What the summary has to say beside the numbers."""
+    said = [found.interrupted] if found.interrupted else []
     if found.information is None:
-        return tuple(_of_the_particles(ran))
-    said = list(at_edge.values())
+        return (*said, *_of_the_particles(ran))
+    said += at_edge.values()
     if found.polished is not None:
         best = found.polished.best
         if not best.settled and not at_edge:
@@ -101,7 +102,7 @@ def notes(problem: Problem, ran: Run, found: Findings) -> tuple[str, ...]:
             "The likelihood could not be climbed itself; the estimate and its information come "
             f"from posterior draws (Louis), in {found.climbed.num_steps} steps."
         )
-    if found.draws is None:
+    if found.draws is None and not found.interrupted:
         said.append("There are no posterior draws (refresh=False, or BlackJAX is not installed).")
     return tuple(said)
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from marginax.inference.likelihood import Evidence
 from marginax.inference.louis import LouisClimb
+from marginax.inference.newton import Climb
 from marginax.inference.polish import Polished
 from marginax.inference.refresh import Posterior
 
@@ -26,6 +27,7 @@ class Findings(NamedTuple):
         score_covariance: of the score's Monte Carlo error.
         evidence: the likelihood at theta.
         draws: from the posterior at theta.
+        interrupted: what Ctrl-C left out, in a sentence.
     """
 
     theta: np.ndarray
@@ -38,6 +40,15 @@ class Findings(NamedTuple):
     score_covariance: np.ndarray | None = None
     evidence: Evidence | None = None
     draws: Posterior | None = None
+    interrupted: str = ""
+
+    def at_top_of(self, climbs: list[Climb]) -> "Findings":
+        """At the highest known top, with its curvature and nothing else."""
+        settled = [found for found in climbs if found.settled]
+        if not settled:
+            return self
+        best = max(settled, key=lambda found: found.local.value)
+        return self._replace(theta=best.theta, information=-best.local.hessian)
 
     def polished_by(self, polished: Polished | None) -> "Findings":
         """With what the climbs of the likelihood found."""
