@@ -17,7 +17,7 @@ LAYERS = [
     ["kernels", "metrics", "em_gradient"],
     ["diagnostics"],
     ["algorithms"],
-    ["trajectory", "minibatch", "stopping", "progress", "checkpoint", "result"],
+    ["trajectory", "minibatch", "stopping", "progress", "interrupts", "checkpoint", "result"],
     ["block"],
     ["lanes"],
     ["divergence"],

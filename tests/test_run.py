@@ -1,5 +1,8 @@
 """The loop: what it computes, how it ends, and what it says."""
 
+import contextlib
+import os
+import signal
 import subprocess
 import sys
 
@@ -113,6 +116,20 @@ def test_ctrl_c_as_a_signal():
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.startswith("interrupted True Ctrl-C")
     assert "Traceback" not in ran.stderr
+
+
+def test_ctrl_c_that_something_swallows_still_ends_the_run():
+    """As a callback of the garbage collector would."""
+    before = signal.getsignal(signal.SIGINT)
+
+    def press(report):
+        if report.num_steps == 60:
+            with contextlib.suppress(KeyboardInterrupt):
+                os.kill(os.getpid(), signal.SIGINT)
+
+    ran = run(callback=press, block_size=20, stop=NEVER)
+    assert (ran.status, ran.num_steps) == ("interrupted", 60)
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 @pytest.mark.parametrize("restarts", [None, 2])

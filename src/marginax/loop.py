@@ -44,8 +44,9 @@ def drive(
     store: Store | None,
     bar: Any,
     timings: dict[str, float],
+    pressed: list[int],
 ) -> tuple[Any, Lanes, list[Verdict]]:
-    """The loop over blocks, until every lane has ended."""
+    """The loop over blocks, until every lane has ended or `pressed` says that Ctrl-C was."""
     began, seconds_before = time.perf_counter(), float(lanes.seconds)
     endings = _judge(setup, lanes, [_RUNNING] * len(lanes.num_steps))
     sizes = _lane_sizes if setup.restarts is not None else _size
@@ -55,6 +56,8 @@ def drive(
     ahead: Block | None = None  # launched before the block before it was judged
     try:
         while _RUNNING in endings:
+            if pressed:
+                raise KeyboardInterrupt
             steps = _next_steps(setup, lanes.num_steps, endings)
             launched = ahead
             if launched is None:

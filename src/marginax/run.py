@@ -23,6 +23,7 @@ from marginax.block import advance, advance_lanes
 from marginax.checkpoint import Checkpoint, fingerprint, open_store
 from marginax.checks import check_log_joint, check_start
 from marginax.divergence import reset_momentum
+from marginax.interrupts import ctrl_c_noticed
 from marginax.lanes import Lanes, blocks_of, empty_lanes, trim
 from marginax.loop import Setup, device_counts, drive
 from marginax.minibatch import check_batch
@@ -137,8 +138,8 @@ def run(
 
     timings = {"start": time.perf_counter() - began}
     bar = progress_bar(progress, max_steps, int(lanes.num_steps.max()))
-    with bar:
-        state, lanes, endings = drive(setup, state, lanes, store, bar, timings)
+    with bar, ctrl_c_noticed() as pressed:
+        state, lanes, endings = drive(setup, state, lanes, store, bar, timings, pressed)
     result = _result(setup, state, lanes, endings, timings)
     clouds = check_clouds(algorithm, result, data, restarts) if check_cloud else ()
     timings["total"] = time.perf_counter() - began
