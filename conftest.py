@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import jax
 import pytest
@@ -11,6 +12,16 @@ X64 = os.environ.get("JAX_ENABLE_X64", "1") != "0"
 jax.config.update("jax_enable_x64", X64)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
+
+# Most of the time goes into compiling: what one test has compiled, another need not, nor a script
+# that a test starts.
+COMPILED = str(Path(__file__).parent / ".pytest_cache" / "compiled")
+for name, value in (
+    ("jax_compilation_cache_dir", COMPILED),
+    ("jax_persistent_cache_min_compile_time_secs", 0.5),
+):
+    jax.config.update(name, value)
+    os.environ.setdefault(name.upper(), str(value))
 
 
 @pytest.fixture

@@ -15,8 +15,16 @@ pytestmark = pytest.mark.usefixtures("as_users_write")
 TOGETHER = pytest.mark.xdist_group("random intercept")
 QUICK = {("poisson", 0)}
 SEEDS = {name: (0, 1) for name in fit_models.CASES} | {"logistic": (1,)}
+
+
+def marks(name, seed):
+    """One model's fits stay together too: the second need not compile again."""
+    together = pytest.mark.xdist_group(name)
+    return [together] if (name, seed) in QUICK else [together, pytest.mark.slow]
+
+
 CASES = [
-    pytest.param(name, seed, marks=[] if (name, seed) in QUICK else pytest.mark.slow)
+    pytest.param(name, seed, marks=marks(name, seed))
     for name, seeds in SEEDS.items()
     for seed in seeds
 ]
