@@ -311,6 +311,7 @@ def test_ctrl_c_keeps_what_is_known(monkeypatch):
     found = stages._polish(rule, np.zeros((1, 1)), [low, top], Findings(np.zeros(1), 0))
     np.testing.assert_array_equal(found.theta, [1.0])
     np.testing.assert_array_equal(found.information, [[2.0]])
+    np.testing.assert_array_equal(found.score_covariance, [[0.0]])
     assert "Ctrl-C during Newton's last steps" in found.interrupted
 
     monkeypatch.setattr(stages, "_with_draws", interrupt)

@@ -96,7 +96,7 @@ def fit_command(
     NumPyro model whose arguments are named after columns. `marginax new` writes one to start from.
 
     Everything is computed in float64. DIR gets summary.json, fit.npz, posterior.nc, figure.png and
-    report.html. Ctrl-C while the particles run ends them early; results are still written.
+    report.html. Ctrl-C after the first stage ends a stage early; results are still written.
 
     Exit codes: 0 converged, 3 not converged (results are written), 2 bad input, 1 the machine (a
     full disk, a missing package), 130 Ctrl-C before there was a result.

@@ -67,7 +67,7 @@ def fit_from_files(asked: Request) -> int:
         for remark in remarks:
             _say(f"Note: {remark}")
         _say(f"Fitting {model.name}() of {model.path}: {_size(problem)}.")
-        _say("Ctrl-C ends a stage early and keeps what there is.")
+        _say("Every stage compiles first. Ctrl-C ends one early and keeps what there is.")
         began = time.perf_counter()
         found = _fitted(problem, asked, out)
         if "interrupted" in found.run.statuses:

@@ -48,7 +48,11 @@ class Findings(NamedTuple):
         if not settled:
             return self
         best = max(settled, key=lambda found: found.local.value)
-        return self._replace(theta=best.theta, information=-best.local.hessian)
+        return self._replace(
+            theta=best.theta,
+            information=-best.local.hessian,
+            score_covariance=np.zeros_like(best.local.hessian),
+        )
 
     def polished_by(self, polished: Polished | None) -> "Findings":
         """With what the climbs of the likelihood found."""
