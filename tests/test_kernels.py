@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.extend.core import jaxprs_in_params
 
 import marginax as mx
 from marginax import _tree, stein
@@ -106,7 +107,7 @@ def test_sampled_median_has_nearly_the_middle_rank(n, kind):
     if kind == "clusters":
         x = x + jnp.where(jnp.arange(n) % 2 == 0, 50.0, 0.0)[:, None]
     r2 = stein.squared_distances(x)
-    h2 = as_rule("median")(r2) * 2 * np.log(n + 1)
+    h2 = as_rule("median")(x, r2) * 2 * np.log(n + 1)
     rank = float(jnp.mean(r2 <= h2 * (1 + 1e-5)))
     assert abs(rank - 0.5) < 0.01
 
@@ -184,3 +185,46 @@ def test_memory_is_of_order_n_squared_plus_n_d():
 def test_bad_bandwidth(bandwidth):
     with pytest.raises(ValueError, match="bandwidth is"):
         mx.kernels.rbf(bandwidth)
+
+
+@pytest.mark.parametrize("n", [300, 301])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: mx.kernels.rbf(1.2),
+        lambda: mx.kernels.rbf("median"),
+        lambda: mx.kernels.rbf("mean"),
+        lambda: mx.kernels.imq("median"),
+        lambda: mx.kernels.blockwise(mx.kernels.moment_matched(mx.kernels.rbf("mean")), "whole"),
+    ],
+)
+def test_tiles_give_the_dense_velocity(monkeypatch, make, n):
+    """With a last tile that is not full, and a cloud far from the origin."""
+    x = 50.0 + jax.random.normal(jax.random.key(0), (n, 3)) * jnp.array([[1.0, 0.1, 3.0]])
+    s = -x + jax.random.normal(jax.random.key(1), (n, 3))
+    dense = make().velocity(x, s)
+    monkeypatch.setattr("marginax.kernels._radial.DENSE", 0)
+    monkeypatch.setattr("marginax.kernels._radial.TILE", 7 * n)
+    np.testing.assert_allclose(make().velocity(x, s), dense, rtol=1e-9, atol=1e-10)
+
+
+def test_no_gram_matrix_of_a_large_cloud():
+    x = jax.ShapeDtypeStruct((100_000, 50), jnp.float32)
+    for kernel in (mx.kernels.rbf("median"), mx.kernels.moment_matched(mx.kernels.rbf("mean"))):
+        jaxpr = jax.make_jaxpr(kernel.velocity)(x, x)
+        sizes = [v.aval.size for eqn in _equations(jaxpr.jaxpr) for v in eqn.outvars]
+        assert max(sizes) < 3 * 2**24
+
+
+def _equations(jaxpr):
+    """All equations, those of inner functions too."""
+    for eqn in jaxpr.eqns:
+        yield eqn
+        for inner in jaxprs_in_params(eqn.params):
+            yield from _equations(inner)
+
+
+def test_unknown_precisions_are_refused():
+    with pytest.raises(ValueError, match="precision is 'half', but it must be 'full' or 'tf32'"):
+        mx.kernels.rbf(1.0, precision="half")
+    assert repr(mx.kernels.imq(2.0, precision="tf32")) == "imq(2.0, precision='tf32')"

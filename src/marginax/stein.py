@@ -26,7 +26,9 @@ __all__ = [
     "centred",
     "check_kernel",
     "matmul",
+    "product",
     "radial_velocity",
+    "regress",
     "squared_distances",
     "variances",
     "velocity",
@@ -108,6 +110,7 @@ def radial_velocity(
     gram: Float[Array, "n n"],
     repulsion: Float[Array, "n n"],
     strength: Float[Array, ""],
+    product: Callable[[Array, Array], Array] | None = None,
 ) -> Float[Array, "n d"]:
     """phi of a kernel k = f(r^2), by matrix products; no N x N x D array exists.
 
@@ -117,13 +120,15 @@ def radial_velocity(
         gram: K with entries k(x_i, x_j).
         repulsion: W, and
         strength: c, with -2 f'(r^2) = c W, so that grad_1 k(x_j, x) = c W (x - x_j).
+        product: for the products with K and W; by default in full precision.
 
     Returns:
         (1/N) [K S + c (diag(W 1) X - W X)].
     """
     x = x - jnp.mean(x, axis=0, keepdims=True)  # phi does not change; the difference loses less
-    push = jnp.sum(repulsion, axis=1, keepdims=True) * x - matmul(repulsion, x)
-    return (matmul(gram, scores) + strength * push) / x.shape[0]
+    product = product or matmul
+    push = jnp.sum(repulsion, axis=1, keepdims=True) * x - product(repulsion, x)
+    return (product(gram, scores) + strength * push) / x.shape[0]
 
 
 def squared_distances(x: Float[Array, "n d"]) -> Float[Array, "n n"]:
@@ -164,6 +169,19 @@ def variances(z: Float[Array, "n d"]) -> Float[Array, "1 d"]:
     return jnp.where(squares > 0, squares, 1)
 
 
-def matmul(a: Array, b: Array) -> Array:
-    """A matrix product in full precision; on GPUs the default rounds float32 to 10 bits."""
-    return jnp.matmul(a, b, precision=jax.lax.Precision.HIGHEST)
+def product(precision: jax.lax.Precision) -> Callable[[Array, Array], Array]:
+    """A matrix product in a precision; on GPUs JAX's default rounds float32 to 10 bits."""
+    return lambda a, b: jnp.matmul(a, b, precision=precision)
+
+
+matmul = product(jax.lax.Precision.HIGHEST)
+
+
+def regress(
+    scaled: Float[Array, "n d"], z: Float[Array, "n d"], values: Float[Array, "n d"]
+) -> Float[Array, "n d"]:
+    """(1/N) scaled z' values, by the smaller of the two matrices in between."""
+    n, d = z.shape
+    if d <= n:
+        return matmul(scaled, matmul(z.T, values)) / n
+    return matmul(matmul(scaled, z.T), values) / n

@@ -20,15 +20,17 @@ from jaxtyping import Array, ArrayLike, Float
 
 from marginax.checks import check_positive
 
-__all__ = ["Bandwidth", "as_rule", "median_of_nonnegative"]
+__all__ = ["Bandwidth", "Rule", "as_rule", "median_of_nonnegative"]
 
 Bandwidth = float | str | Array
+# From the cloud, and its squared distances where these are at hand, to h^2.
+Rule = Callable[[Float[Array, "n d"], Float[Array, "n n"] | None], Float[Array, ""]]
 LARGEST_EXACT = 256
 NUM_PAIRS = 2**16
 
 
-def as_rule(bandwidth: Bandwidth) -> Callable[[Float[Array, "n n"]], Float[Array, ""]]:
-    """Turns what the user wrote into a function from squared distances to h^2."""
+def as_rule(bandwidth: Bandwidth) -> Rule:
+    """Turns what the user wrote into a function of the cloud."""
     if isinstance(bandwidth, str):
         if bandwidth not in _RULES:
             raise ValueError(
@@ -37,16 +39,16 @@ def as_rule(bandwidth: Bandwidth) -> Callable[[Float[Array, "n n"]], Float[Array
             )
         return _RULES[bandwidth]
     check_positive(bandwidth, "bandwidth")
-    return lambda squared: _fixed(bandwidth, squared)
+    return lambda x, squared: _fixed(bandwidth, x)
 
 
-def _fixed(bandwidth: ArrayLike, squared: Float[Array, "n n"]) -> Float[Array, ""]:
-    return jnp.asarray(bandwidth).astype(squared.dtype) ** 2
+def _fixed(bandwidth: ArrayLike, x: Float[Array, "n d"]) -> Float[Array, ""]:
+    return jnp.asarray(bandwidth).astype(x.dtype) ** 2
 
 
-def _median(squared: Float[Array, "n n"]) -> Float[Array, ""]:
-    n = squared.shape[0]
-    if n <= LARGEST_EXACT:
+def _median(x: Float[Array, "n d"], squared: Float[Array, "n n"] | None) -> Float[Array, ""]:
+    n = x.shape[0]
+    if squared is not None and n <= LARGEST_EXACT:
         median = median_of_nonnegative(squared)
     else:
         # Every particle with the same number of others, at random, so that no order of the
@@ -55,14 +57,35 @@ def _median(squared: Float[Array, "n n"]) -> Float[Array, ""]:
         offsets = np.random.default_rng(0).integers(1, n, size=(n, max(1, NUM_PAIRS // n)))
         others = (np.arange(n)[:, None] + offsets) % n
         rank = (0.5 - 1 / n) / (1 - 1 / n)
-        median = median_of_nonnegative(jnp.take_along_axis(squared, others, axis=1), rank)
+        some = (
+            _distances_to(x, others)
+            if squared is None
+            else jnp.take_along_axis(squared, others, axis=1)
+        )
+        median = median_of_nonnegative(some, rank)
     # More than half of the distances are 0 if most particles coincide: then the mean still has a
     # scale.
-    return _per_particle(jnp.where(median > 0, median, jnp.mean(squared)), squared.shape[0])
+    return _per_particle(jnp.where(median > 0, median, _mean_distance(x, squared)), n)
 
 
-def _mean(squared: Float[Array, "n n"]) -> Float[Array, ""]:
-    return _per_particle(jnp.mean(squared), squared.shape[0])
+def _mean(x: Float[Array, "n d"], squared: Float[Array, "n n"] | None) -> Float[Array, ""]:
+    return _per_particle(_mean_distance(x, squared), x.shape[0])
+
+
+def _mean_distance(x: Float[Array, "n d"], squared: Float[Array, "n n"] | None) -> Float[Array, ""]:
+    """The mean of r^2 over all pairs, which is twice the cloud's total variance."""
+    if squared is not None:
+        return jnp.mean(squared)
+    z = x - jnp.mean(x, axis=0, keepdims=True)
+    return 2 * jnp.mean(jnp.sum(z**2, axis=1))
+
+
+def _distances_to(x: Float[Array, "n d"], others: np.ndarray) -> Float[Array, "m n"]:
+    """r^2 from every particle to some others, a column of `others` at a time."""
+    return jax.lax.map(
+        lambda column: jnp.sum((x - jnp.take(x, column, axis=0)) ** 2, axis=1),
+        jnp.asarray(others.T),
+    )
 
 
 def median_of_nonnegative(values: Float[Array, "..."], rank: float = 0.5) -> Float[Array, ""]:

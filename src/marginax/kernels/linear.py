@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 
 from marginax import _tree, stein
 from marginax.base import Particles
-from marginax.stein import Kernel, matmul
+from marginax.stein import Kernel
 
 __all__ = ["linear"]
 
@@ -43,12 +43,11 @@ def linear(covariance: str = "full") -> Kernel:
 
     def parts(x: Array, s: Array) -> tuple[Array, Array, Array, Array]:
         """s_bar, z, A z and (C + I) A z, a row per particle."""
-        n = x.shape[0]
         mean_score = jnp.mean(s, axis=0, keepdims=True)
         z = stein.centred(x)
         scaled = z / stein.variances(z) if covariance == "diagonal" else stein.by_covariance(z)
-        # (C + I) A z without the D x D matrix C: A z has rows, and C maps through the particles.
-        return mean_score, z, scaled, matmul(matmul(scaled, z.T), s) / n + scaled
+        # (C + I) A z, a row each.
+        return mean_score, z, scaled, stein.regress(scaled, z, s) + scaled
 
     def velocity(particles: Particles, scores: Particles) -> Particles:
         x, s = _tree.ravel_cloud(particles), _tree.ravel_cloud(scores)

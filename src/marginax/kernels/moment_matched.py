@@ -27,7 +27,7 @@ from marginax.stein import (
     by_covariance,
     centred,
     check_kernel,
-    matmul,
+    regress,
     whitened_velocity,
 )
 
@@ -90,5 +90,4 @@ def _beyond_affine(
     x, phi = _tree.ravel_cloud(particles), _tree.ravel_cloud(velocity(particles, scores))
     z = centred(x)
     phi = phi - jnp.mean(phi, axis=0, keepdims=True)
-    fit = matmul(matmul(by_covariance(z), z.T), phi) / x.shape[0]
-    return phi - fit, z
+    return phi - regress(by_covariance(z), z, phi), z

@@ -6,20 +6,22 @@ phi = (1/N) [ K S + (diag(K 1) X - K X) / h^2 ]
 """
 
 import jax.numpy as jnp
+from jaxtyping import Array
 
-from marginax import _tree, stein
-from marginax.base import Particles
 from marginax.kernels._bandwidth import Bandwidth, as_rule
+from marginax.kernels._radial import radial
 from marginax.stein import Kernel
 
 __all__ = ["rbf"]
 
 
-def rbf(bandwidth: Bandwidth = "median") -> Kernel:
+def rbf(bandwidth: Bandwidth = "median", *, precision: str = "full") -> Kernel:
     """The Gaussian kernel over the whole latent, exp(-r^2 / (2 h^2)).
 
     Args:
         bandwidth: h as a number, or the rule "median" or "mean" that reads it off the cloud.
+        precision: "full", or "tf32" for products with the Gram matrix in 10 bits on GPUs that have
+            it: faster, with a relative error of about 1e-4 in the velocity.
 
     Returns:
         A kernel for `svgd_em`, `m_svgd_em` and `coin_em`.
@@ -35,14 +37,10 @@ def rbf(bandwidth: Bandwidth = "median") -> Kernel:
         >>> kernel.velocity(x, jnp.zeros_like(x)).round(3).tolist()  # no score: pure repulsion
         [[-0.303], [0.303]]
     """
-    bandwidth_squared = as_rule(bandwidth)
 
-    def velocity(particles: Particles, scores: Particles) -> Particles:
-        x, s = _tree.ravel_cloud(particles), _tree.ravel_cloud(scores)
-        squared = stein.squared_distances(x)
-        h2 = bandwidth_squared(squared)
+    def profile(squared: Array, h2: Array) -> tuple[Array, Array]:
         gram = jnp.exp(-squared / (2 * h2))
-        # The Gaussian is its own derivative: grad_1 k is k / h^2 times the difference.
-        return _tree.unravel_cloud(stein.radial_velocity(x, s, gram, gram, 1 / h2), particles)
+        return gram, gram  # its own derivative: grad_1 k is k / h^2 times the difference
 
-    return Kernel(velocity, f"rbf({bandwidth!r})")
+    words = "" if precision == "full" else f", precision={precision!r}"
+    return Kernel(radial(profile, as_rule(bandwidth), precision), f"rbf({bandwidth!r}{words})")
