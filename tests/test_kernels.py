@@ -9,6 +9,7 @@ from jax.extend.core import jaxprs_in_params
 import marginax as mx
 from marginax import _tree, stein
 from marginax.kernels._bandwidth import as_rule, median_of_nonnegative
+from marginax.kernels._fused import fused_sums
 
 pytestmark = pytest.mark.float32
 TOLERANCE = 1e-12 if jax.config.jax_enable_x64 else 2e-5
@@ -228,3 +229,20 @@ def test_unknown_precisions_are_refused():
     with pytest.raises(ValueError, match="precision is 'half', but it must be 'full' or 'tf32'"):
         mx.kernels.rbf(1.0, precision="half")
     assert repr(mx.kernels.imq(2.0, precision="tf32")) == "imq(2.0, precision='tf32')"
+
+
+@pytest.mark.parametrize(("n", "d"), [(200, 3), (130, 17)])
+@pytest.mark.parametrize("kernel", ["rbf", "imq"])
+def test_the_fused_program_gives_the_same_sums(kernel, n, d):
+    """Run without a GPU; padded rows, columns and dimensions must not be felt."""
+    profile = {
+        "rbf": lambda r2, h2: (jnp.exp(-r2 / (2 * h2)),) * 2,
+        "imq": lambda r2, h2: (jax.lax.rsqrt(1 + r2 / h2), jax.lax.rsqrt(1 + r2 / h2) ** 3),
+    }[kernel]
+    x = jax.random.normal(jax.random.key(0), (n, d), jnp.float32)
+    x, s = x - jnp.mean(x, axis=0, keepdims=True), jnp.sin(x)
+    gram, repulsion = profile(stein.squared_distances(x), jnp.float32(2.0))
+    found = fused_sums(profile, x, s, jnp.float32(2.0), interpret=True)
+    expected = (gram @ s, repulsion @ x, jnp.sum(repulsion, axis=1))
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-4)

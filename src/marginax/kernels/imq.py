@@ -3,6 +3,7 @@ r"""The inverse multiquadric kernel, whose slow tails let far particles still fe
 k(x, x') = (1 + r^2 / h^2)^(-1/2)          grad_1 k(x_j, x) = k^3 (x - x_j) / h^2
 """
 
+import jax
 from jaxtyping import Array
 
 from marginax.kernels._bandwidth import Bandwidth, as_rule
@@ -27,8 +28,8 @@ def imq(bandwidth: Bandwidth = 1.0, *, precision: str = "full") -> Kernel:
     """
 
     def profile(squared: Array, h2: Array) -> tuple[Array, Array]:
-        gram = (1 + squared / h2) ** -0.5
-        return gram, gram**3
+        gram = jax.lax.rsqrt(1 + squared / h2)
+        return gram, gram * gram * gram
 
     words = "" if precision == "full" else f", precision={precision!r}"
     return Kernel(radial(profile, as_rule(bandwidth), precision), f"imq({bandwidth!r}{words})")

@@ -21,7 +21,7 @@ def rbf(bandwidth: Bandwidth = "median", *, precision: str = "full") -> Kernel:
     Args:
         bandwidth: h as a number, or the rule "median" or "mean" that reads it off the cloud.
         precision: "full", or "tf32" for products with the Gram matrix in 10 bits on GPUs that have
-            it: faster, with a relative error of about 1e-4 in the velocity.
+            it: faster, with an error of about 1e-3 of the largest velocity.
 
     Returns:
         A kernel for `svgd_em`, `m_svgd_em` and `coin_em`.
