@@ -120,3 +120,22 @@ def test_other_data_of_the_same_groups():
     more = other.free_log_joint(theta, latent, other.data)
     more -= problem.free_log_joint(theta, latent, problem.data)
     np.testing.assert_allclose(more, 0.5 * len(INDEX), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "points"), [(quadrature_likelihood, 25), (importance_likelihood, 1024)]
+)
+def test_pieces_give_what_the_whole_gives(monkeypatch, likelihood, points):
+    """Many groups are evaluated some at a time; here two, with a last piece of one."""
+    more = (THETA,) if likelihood is importance_likelihood else ()
+
+    def of(problem):
+        rule = likelihood(problem, *more)
+        found = rule.evaluate(THETA, rule.start)
+        described = rule.describe(THETA, found.extra)
+        return found.value, found.gradient, found.hessian, described._replace(method=0, pareto_k=0)
+
+    whole = of(one_by_one())
+    monkeypatch.setattr("marginax.inference.blocks.MOST_POINTS", 2 * points)
+    pieces = of(one_by_one())
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9), whole, pieces)

@@ -16,7 +16,18 @@ from marginax.base import Data, Latent
 from marginax.inference.modes import Laplace, LogDensities, laplace
 from marginax.problem import Problem
 
-__all__ = ["Blocks", "as_blocks", "finite_values", "flat_latents", "place", "to_latent"]
+__all__ = [
+    "Blocks",
+    "as_blocks",
+    "finite_values",
+    "flat_latents",
+    "in_pieces",
+    "piece_of",
+    "place",
+    "to_latent",
+]
+
+MOST_POINTS = 2**20  # nodes or draws of all blocks together that are evaluated at once
 
 
 class Blocks(NamedTuple):
@@ -27,11 +38,14 @@ class Blocks(NamedTuple):
             per block with its flat free latent. Row g of x matters to entry g only.
         data: handed on.
         start: where a mode search starts, [blocks, size].
+        divisible: whether the data have a leading axis over blocks, so that some blocks can be
+            evaluated alone.
     """
 
     log_densities: Callable[[Array, Array, Any], Array]
     data: Data
     start: Float[Array, "blocks size"]
+    divisible: bool
 
 
 def as_blocks(problem: Problem) -> Blocks:
@@ -44,7 +58,29 @@ def as_blocks(problem: Problem) -> Blocks:
             return problem.free_log_joint(unravel(theta), latent, data)[None]
         return problem.free_group_log_joints(unravel(theta), latent, data)
 
-    return Blocks(log_densities, problem.data, flat_latents(problem, problem.start_latent()))
+    return Blocks(
+        log_densities,
+        problem.data,
+        flat_latents(problem, problem.start_latent()),
+        divisible=problem.group_log_joint is not None,
+    )
+
+
+def in_pieces(blocks: Blocks, points_per_block: int) -> list[slice]:
+    """Which blocks to evaluate together, so that memory does not grow with their number."""
+    num_blocks = len(blocks.start)
+    most = max(1, MOST_POINTS // points_per_block)
+    if not blocks.divisible or num_blocks <= most:
+        return [slice(0, num_blocks)]
+    size = -(-num_blocks // -(-num_blocks // most))  # pieces of nearly the same size
+    return [slice(first, first + size) for first in range(0, num_blocks, size)]
+
+
+def piece_of(blocks: Blocks, rows: slice) -> Data:
+    """The data of some blocks."""
+    if not blocks.divisible:
+        return blocks.data
+    return jax.tree.map(lambda leaf: leaf[rows], blocks.data)
 
 
 def place(blocks: Blocks, theta: Array, start: Float[Array, "blocks size"], data: Data) -> Laplace:

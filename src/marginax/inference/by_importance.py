@@ -6,6 +6,7 @@ are known to many more digits than their own error would allow; for a Gaussian p
 """
 
 import math
+from collections.abc import Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -14,8 +15,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from marginax.inference.blocks import Blocks, as_blocks, place
-from marginax.inference.importance import Draws, Ratios, log_ratios, pareto_k, standard_draws
+from marginax.inference.blocks import Blocks, as_blocks, in_pieces, piece_of, place
+from marginax.inference.importance import (
+    Draws,
+    Ratios,
+    Weighed,
+    fewest_effective,
+    log_ratios,
+    standard_draws,
+)
 from marginax.inference.likelihood import Evidence, Likelihood
 from marginax.inference.modes import Laplace, hessians
 from marginax.inference.newton import Local
@@ -50,11 +58,8 @@ def importance_likelihood(problem: Problem, theta: np.ndarray) -> Likelihood:
     proposals = [standard_draws(size, num_draws, degrees) for degrees in DEGREES]
 
     def adapt(theta: np.ndarray, start: Any) -> Likelihood:
-        flat, start = jnp.asarray(theta), _mode(start)
-        logs = [
-            parts.weigh(flat, start, parts.blocks.data, *_arrays(draws)).logs for draws in proposals
-        ]
-        best = int(np.argmax([_effective(one).min() for one in logs]))
+        worst = [fewest_effective(_weigh(parts, theta, start, draws)) for draws in proposals]
+        best = int(np.argmax(worst))
         return _with_draws(problem, parts, proposals[best])._replace(adapt=adapt)
 
     return adapt(theta, parts.blocks.start)
@@ -109,7 +114,12 @@ def _with_draws(problem: Problem, parts: _Parts, draws: Draws) -> Likelihood:
     few = (all_draws[0][:num_few], all_draws[1][:num_few])  # a Sobol sequence's own beginning
 
     def value_and_gradient(theta: np.ndarray, mode: Array, z: tuple[Array, Array]) -> Any:
-        return parts.value_and_gradient(jnp.asarray(theta), mode, blocks.data, *z)
+        found = [
+            parts.value_and_gradient(jnp.asarray(theta), mode[rows], piece_of(blocks, rows), *z)
+            for rows in in_pieces(blocks, len(z[0]))
+        ]
+        values, gradients, placed = zip(*found, strict=True)
+        return sum(values), sum(gradients), _together(placed)
 
     def hessian(theta: np.ndarray, at: Laplace, z: tuple[Array, Array]) -> np.ndarray:
         # Differences of the gradient, in steps of a hundredth of a standard error or less.
@@ -144,7 +154,7 @@ def _with_draws(problem: Problem, parts: _Parts, draws: Draws) -> Likelihood:
         gradients = np.array([np.asarray(gradient) for _, gradient, _ in again])
         return _evidence(
             problem,
-            parts.weigh(jnp.asarray(theta), _mode(start), blocks.data, *all_draws),
+            Weighed.of(_weigh(parts, theta, start, draws)),
             f"importance sampling, {num_draws} draws from a {_shape(draws.degrees)} at the mode",
             error=float(np.std([float(value) for value, _, _ in again], ddof=1)),
             score_covariance=np.atleast_2d(np.cov(gradients.T)),
@@ -175,42 +185,50 @@ def evidence_from_draws(problem: Problem, theta: np.ndarray, posterior: np.ndarr
     at = Laplace(*(jnp.asarray(x) for x in (mean, root, log_root, np.ones(num_blocks, bool))))
     weigh = jax.jit(partial(_ratios, blocks))
 
-    def weighed(degrees: float, seed: int) -> Ratios:
-        draws = standard_draws(size, num_draws, degrees, seed=seed)
-        return weigh(jnp.asarray(theta), at, blocks.data, *_arrays(draws))
+    def weights(degrees: float, seed: int) -> Iterator[Ratios]:
+        z = _arrays(standard_draws(size, num_draws, degrees, seed=seed))
+        for rows in in_pieces(blocks, num_draws):
+            here = Laplace(*(part[rows] for part in at))
+            yield weigh(jnp.asarray(theta), here, piece_of(blocks, rows), *z)
 
-    degrees = max(DEGREES, key=lambda d: float(_effective(weighed(d, 0).logs).min()))
-    found = [weighed(degrees, seed) for seed in range(NUM_REPLICATES + 1)]
-    values = [float(jnp.sum(jax.nn.logsumexp(one.logs, axis=1))) for one in found]
+    degrees = max(DEGREES, key=lambda degrees: fewest_effective(weights(degrees, 0)))
+    found = [Weighed.of(weights(degrees, seed)) for seed in range(NUM_REPLICATES + 1)]
     return _evidence(
         problem,
         found[0],
         f"importance sampling, {num_draws} draws from a {_shape(degrees)} with the mean and "
         "covariance of the posterior draws",
-        error=float(np.std(values, ddof=1)),
+        error=float(np.std([one.log_marginal.sum() for one in found], ddof=1)),
         score_covariance=np.zeros((len(theta), len(theta))),
     )
 
 
+def _weigh(parts: _Parts, theta: np.ndarray, start: Any, draws: Draws) -> Iterator[Ratios]:
+    """The weights of draws at the modes, a piece at a time."""
+    blocks, mode = parts.blocks, _mode(start)
+    for rows in in_pieces(blocks, len(draws.z)):
+        yield parts.weigh(jnp.asarray(theta), mode[rows], piece_of(blocks, rows), *_arrays(draws))
+
+
 def _evidence(
-    problem: Problem, found: Ratios, words: str, error: float, score_covariance: np.ndarray
+    problem: Problem, found: Weighed, words: str, error: float, score_covariance: np.ndarray
 ) -> Evidence:
-    num_blocks, num_draws = found.logs.shape
-    each = np.asarray(jax.nn.logsumexp(found.logs, axis=1)) - math.log(num_draws)
-    share, points = np.asarray(jax.nn.softmax(found.logs, axis=1)), np.asarray(found.points)
-    mean = np.einsum("gs,gsp->gp", share, points)
     return Evidence(
         method=words,
-        log_likelihood=float(each.sum()),
+        log_likelihood=float(found.log_marginal.sum()),
         error=error,
-        by_group=None if problem.num_groups is None else each,
-        effective_draws=float(_effective(found.logs).min()),
-        pareto_k=max(pareto_k(row) for row in np.asarray(found.logs)),
+        by_group=None if problem.num_groups is None else found.log_marginal,
+        effective_draws=float(found.effective.min()),
+        pareto_k=float(found.pareto_k.max()),
         score_covariance=score_covariance,
-        mean=mean,
-        sd=np.sqrt(np.einsum("gs,gsp->gp", share, (points - mean[:, None]) ** 2)),
-        undefined=float(np.sum(found.num_undefined)) / (num_blocks * num_draws),
+        mean=found.mean,
+        sd=found.sd,
+        undefined=float(found.undefined.mean()),
     )
+
+
+def _together(placed: tuple[Laplace, ...]) -> Laplace:
+    return Laplace(*(jnp.concatenate(parts) for parts in zip(*placed, strict=True)))
 
 
 def _arrays(draws: Draws) -> tuple[Array, Array]:
@@ -248,7 +266,3 @@ def _follow(blocks: Blocks, theta: Array, at: Laplace, data: Any) -> Laplace:
     root = jax.scipy.linalg.solve_triangular(lower, jnp.swapaxes(at.root, 1, 2), lower=True)
     log_root = at.log_root - jnp.sum(jnp.log(jnp.diagonal(lower, axis1=1, axis2=2)), axis=1)
     return Laplace(along(u), jnp.swapaxes(root, 1, 2), log_root, at.settled)
-
-
-def _effective(logs: Array) -> np.ndarray:
-    return 1 / np.sum(np.asarray(jax.nn.softmax(logs, axis=1)) ** 2, axis=1)

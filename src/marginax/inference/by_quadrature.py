@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from marginax.inference.blocks import as_blocks, place
+from marginax.inference.blocks import as_blocks, in_pieces, piece_of, place
 from marginax.inference.likelihood import Evidence, Likelihood
 from marginax.inference.modes import Laplace
 from marginax.inference.newton import Local
@@ -37,9 +37,17 @@ def quadrature_likelihood(problem: Problem) -> Likelihood:
         hessian, (value, slope) = jax.jacfwd(gradient, has_aux=True)(theta)
         return value, slope, hessian, at.mode
 
+    pieces = in_pieces(blocks, order ** blocks.start.shape[1])
+
     def evaluate(theta: np.ndarray, start: Array) -> Local:
-        value, gradient, hessian, mode = local(jnp.asarray(theta), start, blocks.data)
-        return Local(float(value), np.asarray(gradient), np.asarray(hessian), mode)
+        found = [local(jnp.asarray(theta), start[rows], piece_of(blocks, rows)) for rows in pieces]
+        values, gradients, hessians, modes = zip(*found, strict=True)
+        return Local(
+            float(sum(values)),
+            np.asarray(sum(gradients)),
+            np.asarray(sum(hessians)),
+            jnp.concatenate(modes),
+        )
 
     @jax.jit
     def two_rules(theta: Array, start: Array, data: Any) -> Any:
@@ -47,7 +55,12 @@ def quadrature_likelihood(problem: Problem) -> Likelihood:
         return tuple(quadrature(blocks, theta, at, data, nodes) for nodes in (order, order + 4))
 
     def describe(theta: np.ndarray, start: Array) -> Evidence:
-        coarse, fine = two_rules(jnp.asarray(theta), start, blocks.data)
+        found = [
+            two_rules(jnp.asarray(theta), start[rows], piece_of(blocks, rows)) for rows in pieces
+        ]
+        coarse, fine = jax.tree.map(
+            lambda *parts: np.concatenate([np.asarray(part) for part in parts]), *found
+        )
         difference = np.abs(np.asarray(fine.log_marginal - coarse.log_marginal))
         num_points = len(difference) * (order + 4) ** start.shape[1]
         return Evidence(

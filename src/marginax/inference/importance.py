@@ -8,6 +8,7 @@ posterior every weight is the same and the answer exact.
 """
 
 import math
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -18,7 +19,15 @@ from scipy import special, stats
 from marginax.inference.blocks import finite_values
 from marginax.inference.modes import Laplace, LogDensities
 
-__all__ = ["Draws", "Ratios", "log_ratios", "pareto_k", "standard_draws"]
+__all__ = [
+    "Draws",
+    "Ratios",
+    "Weighed",
+    "fewest_effective",
+    "log_ratios",
+    "pareto_k",
+    "standard_draws",
+]
 
 
 class Draws(NamedTuple):
@@ -74,6 +83,53 @@ def log_ratios(
     values, undefined = finite_values(log_densities, points, at.mode)
     logs = values - log_q[:, None] + at.log_root[None]
     return Ratios(logs.T, jnp.swapaxes(points, 0, 1), undefined)
+
+
+class Weighed(NamedTuple):
+    """What the weights of a block's draws say of it, a row per block.
+
+    Attributes:
+        log_marginal: log p_theta(y_g).
+        mean: of the posterior.
+        sd: of the posterior.
+        effective: draws.
+        pareto_k: of the weights' tail.
+        undefined: the share of draws whose log density is NaN.
+    """
+
+    log_marginal: np.ndarray
+    mean: np.ndarray
+    sd: np.ndarray
+    effective: np.ndarray
+    pareto_k: np.ndarray
+    undefined: np.ndarray
+
+    @classmethod
+    def of(cls, pieces: Iterable[Ratios]) -> "Weighed":
+        """A piece at a time: all draws of all blocks may be too many."""
+        found = [cls._of_a_piece(piece) for piece in pieces]
+        return cls(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+
+    @classmethod
+    def _of_a_piece(cls, ratios: Ratios) -> "Weighed":
+        logs, points = np.asarray(ratios.logs), np.asarray(ratios.points)
+        num_draws = logs.shape[1]
+        share = special.softmax(logs, axis=1)
+        mean = np.einsum("gs,gsp->gp", share, points)
+        return cls(
+            special.logsumexp(logs, axis=1) - math.log(num_draws),
+            mean,
+            np.sqrt(np.einsum("gs,gsp->gp", share, (points - mean[:, None]) ** 2)),
+            1 / np.sum(share**2, axis=1),
+            np.array([pareto_k(row) for row in logs]),
+            np.asarray(ratios.num_undefined) / num_draws,
+        )
+
+
+def fewest_effective(pieces: Iterable[Ratios]) -> float:
+    """Effective draws of the worst block."""
+    shares = (special.softmax(np.asarray(piece.logs), axis=1) for piece in pieces)
+    return min(float(np.min(1 / np.sum(share**2, axis=1))) for share in shares)
 
 
 def pareto_k(ratios: np.ndarray) -> float:
