@@ -2,8 +2,6 @@
 
 from typing import Any, NamedTuple
 
-from scipy import stats
-
 __all__ = ["LikelihoodRatio", "likelihood_ratio"]
 
 
@@ -41,4 +39,6 @@ def likelihood_ratio(one: Any, other: Any) -> LikelihoodRatio:
     )
     if gain < -1e-3:
         note = "The larger model has the lower likelihood: one of the fits missed its maximum."
-    return LikelihoodRatio(statistic, degrees, float(stats.chi2.sf(statistic, degrees)), note)
+    from scipy.special import chdtrc  # slow to import, and only needed here
+
+    return LikelihoodRatio(statistic, degrees, float(chdtrc(degrees, statistic)), note)

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 import jax
@@ -11,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import PyTree
-from scipy import stats
 
 from marginax import natural
 from marginax.base import Key, Particles, Theta
@@ -134,7 +134,7 @@ class Fit:
         """
         if not 0 < level < 1:
             raise ValueError(f"level is {level}, but it must be between 0 and 1.")
-        quantile = float(stats.norm.ppf(0.5 + level / 2))
+        quantile = NormalDist().inv_cdf(0.5 + level / 2)
         if profile is not None:
             return self._profile(profile, quantile)
         table = natural.intervals(self.problem, self.estimates, self.standard_errors(), quantile)

@@ -1,13 +1,13 @@
 """The latents at the estimate, natural scale: "random effects", and draws of them."""
 
 from functools import partial
+from statistics import NormalDist
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
-from scipy import stats
 
 from marginax.base import Latent
 from marginax.bijections import identity
@@ -53,7 +53,7 @@ def latent_summary(
             "This fit has no posterior of the latents: it was made with polish=False and "
             "refresh=False. Fit again without one of these."
         )
-    half = stats.norm.ppf(0.5 + level / 2)
+    half = NormalDist().inv_cdf(0.5 + level / 2)
 
     def natural(flat: np.ndarray) -> Latent:
         return problem.natural_latent(to_latent(problem, _like(problem, flat)))

@@ -6,6 +6,7 @@ from importlib.metadata import PackageNotFoundError, version
 from rich.table import Table
 
 from marginax._version import __version__
+from marginax.cli.compiled import where_compiled
 
 __all__ = ["installed", "versions", "what_is_here"]
 
@@ -55,5 +56,6 @@ def what_is_here() -> Table:
     devices = ", ".join(f"{device.device_kind} ({device.platform})" for device in jax.devices())
     table.add_row("devices", devices, "")
     width = jnp.result_type(float).name
+    table.add_row("compiled", str(where_compiled()), "`marginax fit` keeps programs here")
     table.add_row("default float", width, "in Python; `marginax fit` computes in float64")
     return table

@@ -11,6 +11,7 @@ import typer
 
 from marginax.checkpoint import CheckpointError
 from marginax.cli.about import versions
+from marginax.cli.compiled import keep_compiled
 from marginax.cli.modelfile import Model, load_model, problem_of, read_settings
 from marginax.cli.plainly import errors, one_line, warnings_as_notes
 from marginax.cli.tables import Columns, by_group, read_table
@@ -55,6 +56,7 @@ def fit_from_files(asked: Request) -> int:
         The exit code: 0 if there is nothing to doubt, 3 otherwise.
     """
     jax.config.update("jax_enable_x64", True)
+    keep_compiled()
     with warnings_as_notes():
         settings = read_settings(asked.settings)
         table = read_table(asked.data)

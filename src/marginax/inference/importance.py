@@ -5,6 +5,8 @@ r"""log p_theta(y) by importance sampling from a Gaussian or t fitted to the pos
 The draws z_s are fixed and quasi-random, so that the likelihood is a smooth function of theta: its
 gradient is the weighted mean of the scores, its Hessian Louis' information. For a Gaussian
 posterior every weight is the same and the answer exact.
+
+SciPy is imported where it is used: it would double the time that `import marginax` takes.
 """
 
 import math
@@ -14,7 +16,6 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from scipy import special, stats
 
 from marginax.inference.blocks import finite_values
 from marginax.inference.modes import Laplace, LogDensities
@@ -60,6 +61,8 @@ class Ratios(NamedTuple):
 
 def standard_draws(size: int, num_draws: int, degrees: float = math.inf, seed: int = 0) -> Draws:
     """Quasi-random draws of a standard Gaussian or multivariate t; `num_draws` a power of two."""
+    from scipy import stats
+
     heavy = math.isfinite(degrees)
     sobol = stats.qmc.Sobol(size + heavy, seed=seed)
     uniform = np.clip(sobol.random(num_draws), 1e-12, 1 - 1e-12)
@@ -112,6 +115,8 @@ class Weighed(NamedTuple):
 
     @classmethod
     def _of_a_piece(cls, ratios: Ratios) -> "Weighed":
+        from scipy import special
+
         logs, points = np.asarray(ratios.logs), np.asarray(ratios.points)
         num_draws = logs.shape[1]
         share = special.softmax(logs, axis=1)
@@ -128,6 +133,8 @@ class Weighed(NamedTuple):
 
 def fewest_effective(pieces: Iterable[Ratios]) -> float:
     """Effective draws of the worst block."""
+    from scipy import special
+
     shares = (special.softmax(np.asarray(piece.logs), axis=1) for piece in pieces)
     return min(float(np.min(1 / np.sum(share**2, axis=1))) for share in shares)
 
@@ -138,6 +145,8 @@ def pareto_k(ratios: np.ndarray) -> float:
     Zhang and Stephens' (2009) estimate of the generalised Pareto shape, with the weak prior of
     Vehtari et al. (2024), on the largest min(S / 5, 3 sqrt(S)) weights.
     """
+    from scipy import special
+
     weights = np.sort(np.exp(ratios - ratios.max()))
     tail = int(min(len(weights) / 5, 3 * math.sqrt(len(weights))))
     excess = weights[-tail:] - weights[-tail - 1]
