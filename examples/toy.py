@@ -72,7 +72,8 @@ print(
 try:
     import matplotlib
 except ImportError:
-    raise SystemExit("\nNo figure: matplotlib is missing (pip install 'marginax[plot]').") from None
+    print("\nNo figure: matplotlib is missing (pip install 'marginax[plot]').")
+    raise SystemExit from None
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 

@@ -2,6 +2,7 @@
 
 import re
 import sys
+from dataclasses import replace
 from functools import partial
 
 import jax
@@ -26,6 +27,7 @@ from marginax.inference.newton import Climb, Local, climb
 from marginax.inference.polish import by_draws, polish, search
 from marginax.inference.profile import profile_interval
 from marginax.inference.refresh import Posterior, sampler
+from marginax.latents import latent_summary
 from marginax.progress import stage
 from marginax.result import Run
 
@@ -333,3 +335,16 @@ def test_stages_are_told_where_a_bar_would_be(capsys):
         pass
     assert re.fullmatch(r"Climbing \.\.\. 0\.\d s\n", capsys.readouterr().err)
     assert set(timings) == {"start", "polish"}
+
+
+def test_standard_deviations_of_free_latents_are_those_of_the_evidence():
+    """In single precision too, where differences of near numbers would lose them."""
+    problem = intercepts()
+    rule = quadrature_likelihood(problem)
+    found = rule.describe(THETA, rule.start)
+    far = found._replace(mean=found.mean + 300.0, sd=np.full_like(found.sd, 1e-3))
+    narrow = replace(problem, theta=jax.tree.map(jnp.float32, problem.theta))
+    narrow = replace(narrow, latent=jnp.float32(0), data=narrow.data.astype(jnp.float32))
+    summary = latent_summary(narrow, far, None, 0.95)
+    assert summary.sd.dtype == jnp.float32
+    np.testing.assert_allclose(summary.sd, 1e-3, rtol=1e-6)

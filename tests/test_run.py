@@ -154,6 +154,12 @@ def test_a_second_run_does_not_compile_again(restarts):
     assert traces - first <= 4 * (restarts or 1)
 
 
+def test_one_restart_is_not_compared_with_others():
+    ran = run(METHODS["m_svgd_em"](0.3), jnp.zeros(1), X[None], restarts=1, max_steps=20)
+    assert ran.status == "max_steps"
+    assert ran.reason.startswith("All 20 steps were taken")
+
+
 def test_restarts_agree_and_each_is_the_run_alone():
     starts = jnp.array([-3.0, 0.0, 3.0])
     clouds = jax.random.normal(jax.random.key(5), (3, 20, 20))

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PyTree
+from jaxtyping import Array, PyTree
 
 from marginax.base import Latent
 from marginax.bijections import identity
@@ -55,14 +55,13 @@ def latent_summary(
         )
     half = NormalDist().inv_cdf(0.5 + level / 2)
 
-    def natural(flat: np.ndarray) -> Latent:
-        return problem.natural_latent(to_latent(problem, _like(problem, flat)))
+    def natural(flat: Array) -> Latent:
+        return problem.natural_latent(to_latent(problem, flat))
 
-    low, high = (natural(evidence.mean + sign * half * evidence.sd) for sign in (-1, 1))
-    nudge = 1e-3
-    above, below = (natural(evidence.mean + s * nudge * evidence.sd) for s in (1, -1))
-    sd = jax.tree.map(lambda a, b: jnp.abs(a - b) / (2 * nudge), above, below)
-    return LatentSummary(natural(evidence.mean), sd, low, high)
+    mean, sd = _like(problem, evidence.mean), _like(problem, evidence.sd)
+    low, high = (natural(mean + sign * half * sd) for sign in (-1, 1))
+    middle, slope = jax.jvp(natural, (mean,), (sd,))
+    return LatentSummary(middle, jax.tree.map(jnp.abs, slope), low, high)
 
 
 def natural_draws(problem: Problem, posterior: Posterior) -> PyTree:

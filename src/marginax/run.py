@@ -179,7 +179,8 @@ def _result(
             ]
         )
         status = next((s for s in statuses if s != "converged"), "converged")
-        reason = agreement(flat, statuses, setup.stop.tolerance or 1e-2)
+        if setup.restarts > 1:
+            reason = agreement(flat, statuses, setup.stop.tolerance or 1e-2)
     return Run(
         theta=theta,
         particles=state.particles,
