@@ -27,7 +27,7 @@ docs: $(READY)
 	@echo "Open docs/_build/html/index.html"
 
 clean:
-	rm -rf $(VENV) out build dist docs/_build .pytest_cache .ruff_cache .mypy_cache
+	rm -rf $(VENV) out build dist docs/_build docs/gallery .pytest_cache .ruff_cache .mypy_cache
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -2,12 +2,16 @@
 
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
-from tqdm.auto import tqdm
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # a notebook without ipywidgets: a bar of text will do
+    from tqdm.auto import tqdm
 
 __all__ = ["Report", "progress_bar", "show", "stage"]
 
