@@ -10,8 +10,11 @@ from marginax.bijections import positive
 from marginax.inference.blocks import as_blocks, place
 from marginax.inference.by_importance import importance_likelihood
 from marginax.inference.by_quadrature import quadrature_likelihood
+from marginax.inference.doubts import doubts, entangled
+from marginax.inference.findings import Findings
 from marginax.inference.louis import louis_moments
 from marginax.inference.refresh import Posterior, sampler
+from marginax.result import Run
 
 pytestmark = pytest.mark.usefixtures("as_users_write")
 SIZES = (3, 1, 4, 2, 3)
@@ -100,9 +103,60 @@ def test_chains_of_blocks_that_are_known_together_only(key):
     np.testing.assert_allclose(draws.std((0, 1)), exact.sd, rtol=0.15)
 
 
+def test_large_blocks_that_are_known_together_only(key):
+    """NUTS loops until a trajectory turns, in every lane for as long as it takes there."""
+    scale = 1.0 + jnp.arange(36.0).reshape(3, 12) / 10
+
+    def alone(theta, x, scale):
+        return -0.5 * jnp.sum((x / scale) ** 2) - theta * jnp.sum(x**4)
+
+    def together(theta, x, scale):
+        return jax.vmap(alone, (None, 0, 0))(theta, x, scale)
+
+    here = {"theta": 0.1, "latent": jnp.zeros(12)}
+    draws = []
+    for problem in (
+        mx.Problem.grouped(alone, scale, **here),
+        mx.Problem.grouped(together, scale, num_groups=3, **here),
+    ):
+        blocks = as_blocks(problem)
+        at = place(blocks, jnp.array([0.1]), blocks.start, blocks.data)
+        cloud = jax.random.normal(key, (4, 3, 12))
+        found = sampler(blocks, num_draws=20)(jnp.array([0.1]), at, cloud, key)
+        assert "NUTS" in found.sampler
+        draws.append(found.draws)
+    np.testing.assert_allclose(*draws, rtol=1e-6, atol=1e-6)
+
+
 def test_groups_that_interact_are_refused():
     with pytest.raises(ValueError, match="5 of 5 groups, such as 0, depends on the latent of ano"):
         all_at_once(leak=0.01)
+
+
+def test_a_coupling_that_starts_at_zero_is_refused_too():
+    def log_joints(theta, x, y):
+        return -0.5 * x**2 + theta * x * jnp.roll(x, 1)
+
+    with pytest.raises(ValueError, match="3 of 3 groups"):
+        mx.Problem.grouped(log_joints, None, theta=0.0, latent=0.0, num_groups=3)
+
+
+def test_groups_that_turn_out_to_interact_far_from_the_start_are_reported():
+    def log_joints(theta, x, y):
+        return -0.5 * (x - theta) ** 2 + jax.nn.relu(jnp.roll(x, 1) - 40.0)
+
+    problem = mx.Problem.grouped(log_joints, None, theta=0.0, latent=0.0, num_groups=3)
+    words = ("converged",)
+
+    def at(x):
+        cloud = jnp.full((1, 2, 3), x)
+        ran = Run(jnp.zeros(1), cloud, None, None, *words, "", 1, {}, words, words, (1,))
+        found = Findings(np.zeros(1), 0, information=np.eye(1))
+        found = found._replace(entangled=entangled(problem, ran, found))
+        return doubts(problem, ran, found, {})
+
+    assert at(0.0) == ()
+    assert "The log joint of 3 of 3 groups depends on the latent of another" in at(50.0)[0]
 
 
 def test_one_number_per_group():
@@ -137,5 +191,7 @@ def test_pieces_give_what_the_whole_gives(monkeypatch, likelihood, points):
 
     whole = of(one_by_one())
     monkeypatch.setattr("marginax.inference.blocks.MOST_POINTS", 2 * points)
-    pieces = of(one_by_one())
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9), whole, pieces)
+    for make in PAIR:  # those that cannot be taken apart go over nodes and draws instead
+        jax.tree.map(
+            lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9), whole, of(make())
+        )

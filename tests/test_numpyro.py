@@ -135,6 +135,38 @@ def test_models_without_params_or_latents_are_refused(y):
         from_numpyro(no_latents, y)
 
 
+def test_masked_latents_and_trees_of_params_are_refused_by_name(y):
+    def half_seen(y):
+        m = numpyro.param("m", 0.0)
+        with numpyro.plate("groups", G):
+            numpyro.sample("y", dist.Normal(m, 1.0), obs=y, obs_mask=np.arange(G) < 5)
+
+    def network(y):
+        weights = numpyro.param("net", {"w": jnp.zeros(2)})
+        x = numpyro.sample("x", dist.Normal(0.0, 1.0))
+        numpyro.sample("y", dist.Normal(x + weights["w"].sum(), 1.0), obs=y)
+
+    with pytest.raises(ValueError, match="The latent y_unobserved is masked"):
+        from_numpyro(half_seen, y[:, 0])
+    with pytest.raises(ValueError, match="The param net is not an array"):
+        from_numpyro(network, y)
+
+
+def test_arguments_that_the_model_reads_stay_constants(y):
+    def model(labels, repeats, y):
+        m = numpyro.param("m", 0.0)
+        names, index = np.unique(labels, return_inverse=True)
+        with numpyro.plate("groups", len(names)):
+            x = numpyro.sample("x", dist.Normal(m, 1.0))
+        for i in range(repeats):
+            masked = dist.Normal(x[index, None], 1.0).mask(np.arange(N) < 2).to_event(1)
+            numpyro.sample(f"y{i}", masked, obs=y)
+
+    problem = from_numpyro(model, np.array(["a", "b"] * 4), np.array(2), y)
+    assert problem.num_groups == 2
+    assert problem.num_observations == 2 * G * 2  # two of three columns, twice
+
+
 def test_improper_latents_are_there(y):
     def model(y):
         s = positive("s")

@@ -57,6 +57,57 @@ def test_a_long_table_is_grouped_and_its_likelihood_exact():
     theta = np.array([0.3, -0.2, np.log(0.7), np.log(0.4), np.log(0.9)])
     exact = exact_slopes(np.array([0.3, -0.2]), np.array([0.7, 0.4]), 0.9)
     np.testing.assert_allclose(rule.evaluate(theta, rule.start).value, exact, rtol=1e-10)
+    np.testing.assert_array_equal(owners(problem)["y"], INDEX)
+
+
+def owners(problem):
+    return problem.group_log_joints.__self__.owners
+
+
+def test_a_term_is_its_groups_even_where_it_is_flat():
+    """A change point per person: before it a row does not depend on it."""
+    index, time = np.repeat(np.arange(G), 6), np.tile(np.linspace(-6, 6, 6), G)
+
+    def hinge(index, time, y):
+        mean, sd = numpyro.param("mean", 0.0), positive("sd")
+        with numpyro.plate("people", G):
+            x = numpyro.sample("x", dist.Normal(mean, sd))
+        with numpyro.plate("rows", len(y)):
+            numpyro.sample("y", dist.Normal(jnp.maximum(time - x[index], 0), 1.0), obs=y)
+
+    problem = from_numpyro(hinge, index, time, np.zeros(6 * G))
+    np.testing.assert_array_equal(owners(problem)["y"], index)
+
+
+def test_a_coupling_that_is_nothing_at_the_start_is_seen():
+    """A length scale that may grow: knots ten units apart do not see each other at one."""
+
+    def smooth(place, y):
+        length, sd = positive("length"), positive("sd")
+        with numpyro.plate("knots", G):
+            x = numpyro.sample("x", dist.Normal(0.0, sd))
+        near = jnp.exp(-0.5 * ((place[:, None] - place[None]) / length) ** 2)
+        with numpyro.plate("rows", G):
+            numpyro.sample("y", dist.Normal(near @ x, 1.0), obs=y)
+
+    assert from_numpyro(smooth, 10.0 * np.arange(G), np.zeros(G)).num_groups is None
+
+
+def test_bounds_that_differ_from_group_to_group():
+    high = np.array([1.0, 1.2, 1.5])
+
+    def model(high):
+        m = numpyro.param("m", 0.0)
+        with numpyro.plate("people", 3):
+            x = numpyro.sample("x", dist.Uniform(jnp.zeros(3), high))
+            numpyro.sample("y", dist.Normal(x + m, 1.0), obs=np.zeros(3))
+
+    problem = from_numpyro(model, high)
+    assert (problem.num_groups, problem.latent_size) == (3, 1)
+    rule = quadrature_likelihood(problem)
+    exact = np.sum(np.log((stats.norm.cdf(high) - 0.5) / high))
+    found = rule.evaluate(np.zeros(1), rule.start).value
+    np.testing.assert_allclose(found, exact, atol=1e-4)
 
 
 def same_density(model, *args, theta, latent):
@@ -96,8 +147,8 @@ def test_nested_groups_and_terms_without_latents(key):
             person = numpyro.sample("person", dist.Normal(0.0, sd))
             with numpyro.plate("visits", 4):
                 visit = numpyro.sample("visit", dist.Normal(person, 1.0))
-                with handlers.mask(mask=y > -0.5):
-                    numpyro.sample("y", dist.Normal(loading * visit, 1.0), obs=y)
+        with handlers.mask(mask=(y > -0.5).ravel()), numpyro.plate("rows", G * 4):
+            numpyro.sample("y", dist.Normal(loading * visit.ravel(), 1.0), obs=y.ravel())
         with numpyro.plate("again", G):
             numpyro.sample("weight", dist.Normal(sd, 1.0), obs=weight)
 
@@ -107,6 +158,8 @@ def test_nested_groups_and_terms_without_latents(key):
     }
     problem = same_density(model, y, weight, theta={"sd": 0.7, "loading": 0.3}, latent=latent)
     assert problem.num_observations == int((y > -0.5).sum()) + G
+    seen = (y > -0.5).ravel()
+    np.testing.assert_array_equal(owners(problem)["y"][seen], np.repeat(np.arange(G), 4)[seen])
 
 
 def test_groups_that_interact_are_one_block_with_named_blocks():

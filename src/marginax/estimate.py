@@ -287,7 +287,8 @@ class Fit:
     def _need_draws(self) -> Posterior:
         if self.draws is None:
             raise ValueError(
-                "This fit has no posterior draws: it was made with refresh=False, or BlackJAX is "
-                "not installed (`pip install 'marginax[blackjax]'`)."
+                "This fit has no posterior draws: it was made with refresh=False, BlackJAX is not "
+                "installed (`pip install 'marginax[blackjax]'`), or its `doubts` and `notes` say "
+                "why."
             )
         return self.draws

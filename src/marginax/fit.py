@@ -25,7 +25,7 @@ from marginax.base import Algorithm, Key
 from marginax.checkpoint import Checkpoint
 from marginax.estimate import Fit
 from marginax.inference.blocks import flat_latents
-from marginax.inference.doubts import doubts, edges, notes, runaways
+from marginax.inference.doubts import doubts, edges, entangled, notes, runaways
 from marginax.inference.findings import Findings
 from marginax.inference.likelihood import Likelihood
 from marginax.inference.newton import Climb
@@ -130,7 +130,7 @@ def fit(
             checkpoint=checkpoint,
             check_cloud=likelihood is None,  # otherwise the likelihood judges
         )
-        if choice.then is not None:
+        if choice.then is not None and "interrupted" not in ran.statuses:
             first = jax.tree.map(lambda leaf: leaf[0], (ran.theta, ran.particles))
             ran = run(
                 run_key,
@@ -152,8 +152,7 @@ def fit(
         if refresh and can_refresh() and not found.interrupted:
             with stage(progress, "Drawing from the posterior", timings, "refresh"):
                 found = _refresh(double, ran, found, draw_key, with_polish=polish)
-        at_edge = edges(problem, found)
-        found = found.without_information(runaways(problem, found))
+        found, at_edge = _judged(double, ran, found)
     return Fit(
         problem=problem,
         theta_free=found.theta,
@@ -222,6 +221,17 @@ def _refresh(
         return found._replace(interrupted="Ctrl-C during the posterior draws: there are none.")
 
 
+def _judged(problem: Problem, ran: Run, found: Findings) -> tuple[Findings, dict[int, str]]:
+    """What is at an edge, unbounded, or entangled; after Ctrl-C nothing more is said of that."""
+    try:
+        at_edge = edges(problem, found)
+        found = found.without_information(runaways(problem, found))
+        return found._replace(entangled=entangled(problem, ran, found)), at_edge
+    except KeyboardInterrupt:
+        words = "Ctrl-C before edges and unbounded directions were looked for."
+        return found._replace(interrupted=found.interrupted or words), {}
+
+
 def _with_draws(
     problem: Problem, ran: Run, found: Findings, key: Key, *, with_polish: bool
 ) -> Findings:
@@ -232,7 +242,8 @@ def _with_draws(
     if with_polish and not (found.evidence and believable(found.evidence)):
         climbed = by_draws(problem, found.theta, cloud, key)
         if climbed is None:
-            return found
+            words = "There are no posterior draws: the chains did not mix, or the model was not "
+            return found._replace(no_draws=words + "finite where they went.")
         return found.climbed_by(climbed, by_new_weights(problem, climbed))
     return found._replace(draws=posterior_sampler(problem)(found.theta, cloud, key))
 

@@ -1,5 +1,6 @@
 """Groups: long tables as arrays over them, and checks that a model's groups are what it says."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -8,7 +9,14 @@ import numpy as np
 
 from marginax.base import Data, Latent, LogJoint, Theta
 
-__all__ = ["check_apart", "check_one_each", "check_one_number", "pad_groups", "shared_axis"]
+__all__ = [
+    "check_apart",
+    "check_one_each",
+    "check_one_number",
+    "interacting",
+    "pad_groups",
+    "shared_axis",
+]
 
 
 def pad_groups(groups: Any, **columns: Any) -> dict[str, np.ndarray]:
@@ -93,8 +101,7 @@ def _shape(log_joint: LogJoint, theta: Theta, latent: Latent, data: Data) -> Any
 def check_apart(log_joints: LogJoint, theta: Theta, latent: Latent, data: Data) -> None:
     """Refuses groups that interact: quadrature group by group would be wrong, and not show it.
 
-    If entry g depends on x_g alone, scaling the direction of every group by its own factor scales
-    every entry's derivative by that factor.
+    At other thetas than the given one too: a coupling may start at 0.
 
     Args:
         log_joints: one number per group, of free theta and latent.
@@ -103,30 +110,54 @@ def check_apart(log_joints: LogJoint, theta: Theta, latent: Latent, data: Data) 
         data: handed on.
     """
     random = np.random.default_rng(0)
-    num_groups = jax.tree.leaves(latent)[0].shape[0]
 
-    def normal(leaf: Any) -> Any:
-        return jnp.asarray(random.normal(size=leaf.shape), leaf.dtype)
+    def moved(tree: Any, size: float) -> Any:
+        return jax.tree.map(
+            lambda leaf: leaf + jnp.asarray(size * random.normal(size=leaf.shape), leaf.dtype), tree
+        )
 
-    factors = jnp.asarray(random.normal(size=num_groups), jax.tree.leaves(latent)[0].dtype)
-    point = jax.tree.map(lambda leaf: leaf + 0.1 * normal(leaf), latent)
-    direction = jax.tree.map(normal, latent)
-    scaled = jax.tree.map(
-        lambda leaf: leaf * factors.reshape(-1, *[1] * (leaf.ndim - 1)), direction
-    )
+    find = interacting(log_joints)
+    for of_theta, of_latent in ((0.0, 0.1), (0.3, 1.0), (1.0, 3.0)):
+        wrong = find(moved(theta, of_theta), moved(latent, of_latent), data)
+        if wrong.size:
+            num_groups = jax.tree.leaves(latent)[0].shape[0]
+            raise ValueError(
+                f"The log joint of {wrong.size} of {num_groups} groups, such as {wrong[0]}, "
+                "depends on the latent of another group, but groups must be independent given "
+                "theta. Check the index of groups, or fit without groups: `Problem(log_joint, "
+                "...)`."
+            )
+
+
+def interacting(log_joints: LogJoint) -> Callable[[Theta, Latent, Data], np.ndarray]:
+    """A function that finds the groups whose entry depends on another group's latent.
+
+    If entry g depends on x_g alone, scaling the direction of every group by its own factor scales
+    every entry's derivative by that factor.
+    """
 
     @jax.jit
-    def both(point: Latent, data: Data) -> Any:
-        along = jax.linearize(lambda x: log_joints(theta, x, data), point)[1]
+    def both(theta: Theta, latent: Latent, direction: Latent, factors: Any, data: Data) -> Any:
+        scaled = jax.tree.map(
+            lambda leaf: leaf * factors.reshape(-1, *[1] * (leaf.ndim - 1)), direction
+        )
+        along = jax.linearize(lambda x: log_joints(theta, x, data), latent)[1]
         return along(direction) * factors, along(scaled)
 
-    expected, found = (np.asarray(part, float) for part in both(point, data))
-    difference = np.abs(expected - found)
-    size = np.abs(expected) + np.nanmax(np.abs(expected), initial=0.0)
-    wrong = np.flatnonzero(difference > np.sqrt(np.finfo(factors.dtype).eps) * size)
-    if wrong.size:
-        raise ValueError(
-            f"The log joint of {wrong.size} of {num_groups} groups, such as {wrong[0]}, depends on "
-            "the latent of another group, but groups must be independent given theta. Check the "
-            "index of groups, or fit without groups: `Problem(log_joint, ...)`."
+    def find(theta: Theta, latent: Latent, data: Data) -> np.ndarray:
+        random = np.random.default_rng(1)
+        direction = jax.tree.map(
+            lambda leaf: jnp.asarray(random.normal(size=leaf.shape), leaf.dtype), latent
         )
+        first = jax.tree.leaves(latent)[0]
+        factors = jnp.asarray(random.normal(size=first.shape[0]), first.dtype)
+        expected, found = (
+            np.asarray(part, float) for part in both(theta, latent, direction, factors, data)
+        )
+        known = np.isfinite(expected) & np.isfinite(found)
+        difference = np.where(known, np.abs(expected - found), 0.0)
+        size = np.where(known, np.abs(expected), 0.0)
+        limit = np.sqrt(np.finfo(first.dtype).eps) * (size + np.max(size, initial=0.0))
+        return np.flatnonzero(difference > limit)
+
+    return find

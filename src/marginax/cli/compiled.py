@@ -19,10 +19,10 @@ def where_compiled() -> Path:
 
 def keep_compiled() -> None:
     """Makes JAX write what it compiles to disk; where that cannot be, nothing is kept."""
-    folder = where_compiled()
     try:
+        folder = where_compiled()
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
+    except (OSError, RuntimeError):  # read-only, or no home at all
         return
     jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)

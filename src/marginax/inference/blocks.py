@@ -67,7 +67,10 @@ def as_blocks(problem: Problem) -> Blocks:
 
 
 def in_pieces(blocks: Blocks, points_per_block: int) -> list[slice]:
-    """Which blocks to evaluate together, so that memory does not grow with their number."""
+    """Which blocks to evaluate together, so that memory does not grow with their number.
+
+    Blocks that are known all at once only are one piece; `finite_values` then divides the points.
+    """
     num_blocks = len(blocks.start)
     most = max(1, MOST_POINTS // points_per_block)
     if not blocks.divisible or num_blocks <= most:
@@ -116,7 +119,16 @@ def finite_values(
     Returns:
         The values, and of every block how many were NaN or +inf rather than -inf.
     """
-    seen = jax.lax.stop_gradient(jax.vmap(log_densities)(points))
+    num_points, num_blocks, _ = points.shape
+
+    def at_all(points: Array) -> Array:
+        if num_points * num_blocks <= MOST_POINTS:
+            return jax.vmap(log_densities)(points)
+        # Blocks that cannot be taken apart: some points at a time, computed anew for derivatives.
+        some = max(1, MOST_POINTS // num_blocks)
+        return jax.lax.map(jax.checkpoint(log_densities), points, batch_size=some)
+
+    seen = jax.lax.stop_gradient(at_all(points))
     good = jnp.isfinite(seen)
-    values = jax.vmap(log_densities)(jnp.where(good[..., None], points, inside[None]))
+    values = at_all(jnp.where(good[..., None], points, inside[None]))
     return jnp.where(good, values, -jnp.inf), jnp.sum(~good & ~jnp.isneginf(seen), axis=0)

@@ -1,11 +1,13 @@
 """Every reason to doubt a fit, in sentences, and what else one should know."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from marginax.bijections import Bijection, identity
 from marginax.constraints import is_map
+from marginax.groups import interacting
 from marginax.inference.findings import Findings
 from marginax.inference.information import unbounded
 from marginax.inference.likelihood import Evidence
@@ -14,7 +16,7 @@ from marginax.natural import free_names
 from marginax.problem import Problem
 from marginax.result import Run
 
-__all__ = ["doubts", "edges", "notes", "runaways"]
+__all__ = ["doubts", "edges", "entangled", "notes", "runaways"]
 
 FAR_APART = 3.0  # standard errors between particles at rest and an estimate by draws
 LARGE_ERROR = 4.0  # a standard error on the reals that deserves a second look
@@ -23,6 +25,12 @@ LARGE_ERROR = 4.0  # a standard error on the reals that deserves a second look
 def doubts(problem: Problem, ran: Run, found: Findings, at_edge: dict[int, str]) -> tuple[str, ...]:
     """What the summary has to say beside the numbers."""
     said = [found.interrupted] if found.interrupted else []
+    if found.entangled:
+        said.append(
+            f"The log joint of {found.entangled} of {problem.num_groups} groups depends on the "
+            "latent of another group where the particles are: the likelihood group by group is "
+            "wrong. Fit without groups, `Problem(log_joint, ...)`."
+        )
     if found.information is None:
         return (*said, *_of_the_particles(ran))
     said += at_edge.values()
@@ -102,8 +110,15 @@ def notes(problem: Problem, ran: Run, found: Findings) -> tuple[str, ...]:
             "The likelihood could not be climbed itself; the estimate and its information come "
             f"from posterior draws (Louis), in {found.climbed.num_steps} steps."
         )
+    if "interrupted" in ran.statuses:
+        said.append(
+            f"The particles were stopped after {ran.num_steps} steps, before they came to rest."
+        )
     if found.draws is None and not found.interrupted:
-        said.append("There are no posterior draws (refresh=False, or BlackJAX is not installed).")
+        said.append(
+            found.no_draws
+            or "There are no posterior draws (refresh=False, or BlackJAX is not installed)."
+        )
     return tuple(said)
 
 
@@ -165,6 +180,23 @@ def runaways(problem: Problem, found: Findings) -> list[int]:
                 away.append(int(i))
                 break
     return away
+
+
+def entangled(problem: Problem, ran: Run, found: Findings) -> int:
+    """How many groups of a log joint of all groups at once are not alone where the particles are.
+
+    Such a log joint was looked at where the problem starts; here is where it matters.
+    """
+    if problem.group_log_joints is None:
+        return 0
+    _, unravel = ravel_pytree(problem.start_theta())
+    theta, find = unravel(jnp.asarray(found.theta)), interacting(problem.free_group_log_joints)
+    clouds = jax.tree.map(lambda leaf: jnp.asarray(leaf[found.start], float), ran.particles)
+    wrong: set[int] = set()
+    for i in range(min(4, jax.tree.leaves(clouds)[0].shape[0])):
+        latent = jax.tree.map(lambda leaf, i=i: leaf[i], clouds)
+        wrong |= set(find(theta, latent, problem.data).tolist())
+    return len(wrong)
 
 
 def _owners(problem: Problem) -> list[Bijection]:

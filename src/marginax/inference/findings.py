@@ -28,6 +28,8 @@ class Findings(NamedTuple):
         evidence: the likelihood at theta.
         draws: from the posterior at theta.
         interrupted: what Ctrl-C left out, in a sentence.
+        no_draws: why there are no posterior draws, in a sentence, if it is not by choice.
+        entangled: how many groups depend on another group's latent, which none should.
     """
 
     theta: np.ndarray
@@ -41,6 +43,8 @@ class Findings(NamedTuple):
     evidence: Evidence | None = None
     draws: Posterior | None = None
     interrupted: str = ""
+    no_draws: str = ""
+    entangled: int = 0
 
     def at_top_of(self, climbs: list[Climb]) -> "Findings":
         """At the highest known top, with its curvature and nothing else."""

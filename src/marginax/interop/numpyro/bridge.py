@@ -53,8 +53,9 @@ def from_numpyro(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Proble
     Returns:
         A `Problem` whose theta and latent are dicts by site. It is grouped, with the groups first
         in every latent, if there is a plate that all latents are in and no observation depends on
-        the latents of two of its groups. A subsampled plate is taken whole by `fit`; `run(...,
-        problem.data, batch=100)` takes minibatches of it, if no latent is in it.
+        the latents of two of its groups. A subsampled plate is taken whole by `fit`; if the problem
+        is not grouped and no latent is in the plate, `run(..., problem.data, batch=100)` takes
+        minibatches of it.
     """
     if importlib.util.find_spec("numpyro") is None:
         raise ImportError(
@@ -133,7 +134,7 @@ def _log_joint(
         try:
             jax.eval_shape(joint.density, theta, latent, joint.data)
             break
-        except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError):
+        except (jax.errors.JAXTypeError, jax.errors.JAXIndexError):
             # The model reads numbers, such as how many groups an index has: those stay constants.
             continue
     return joint
@@ -159,27 +160,32 @@ def _owners(
 ) -> dict[str, np.ndarray] | None:
     """The group of every term of the log joint, or None if groups interact."""
     with jax.enable_x64(True):
-        theta, latent = jax.tree.map(
-            lambda leaf: jnp.asarray(np.asarray(leaf, float)), (whole["theta"], each)
-        )
+        theta, latent = jax.tree.map(_widened, (whole["theta"], each))
+        data = jax.tree.map(_widened, joint.data)
         theta_maps = maps_for(whole["constrain_theta"], theta, "theta")
         latent_maps = maps_for(maps, jax.tree.map(lambda leaf: leaf[0], latent), "latent")
-        free_theta = inverse(theta_maps, theta)
-        free_latent = jax.vmap(lambda one: inverse(latent_maps, one))(latent)
+        free = (
+            inverse(theta_maps, theta),
+            jax.vmap(lambda one: inverse(latent_maps, one))(latent),
+        )
 
-        def terms_of(seed: int, latent: PyTree) -> dict[str, Array]:
-            random = np.random.default_rng(seed + 100)
-            moved = jax.tree.map(
-                lambda leaf: leaf + 0.3 * random.normal(size=leaf.shape), free_theta
-            )
+        def terms_of(theta: PyTree, latent: PyTree) -> dict[str, Array]:
             natural = jax.vmap(lambda one: forward(latent_maps, one))(latent)
-            return joint.terms(forward(theta_maps, moved), plate.as_in_model(natural), joint.data)
+            return joint.terms(forward(theta_maps, theta), plate.as_in_model(natural), data)
 
-        return groups_of_terms(terms_of, free_latent, sites.every, plate)
+        try:
+            return groups_of_terms(terms_of, *free, sites.every, plate)
+        except TypeError:  # a model that cannot be traced in double precision
+            return None
+
+
+def _widened(leaf: Any) -> Array:
+    values = np.asarray(leaf)
+    return jnp.asarray(values.astype(float) if values.dtype.kind == "f" else values)
 
 
 def _is_array(leaf: Any) -> bool:
-    return isinstance(leaf, np.ndarray | jax.Array)
+    return isinstance(leaf, np.ndarray | jax.Array) and np.asarray(leaf).dtype.kind in "biuf"
 
 
 def _is_float_array(leaf: Any) -> bool:

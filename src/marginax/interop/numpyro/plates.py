@@ -11,7 +11,6 @@ so that two directional derivatives, w = 1 and w = 1, ..., G, tell g, and random
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -23,7 +22,13 @@ from marginax.interop.numpyro.density import NumPyroLogJoint
 
 __all__ = ["GroupedLogJoint", "Plate", "block_names", "groups_of_terms", "shared_plates"]
 
-SEEDS = (0, 1)  # points at which derivatives are taken: at one of them a term may be flat
+# How far theta and latents are moved, on the reals, to where derivatives are taken: near the start
+# a coupling may be zero and a term flat.
+REACH = (
+    *((0.3, 0.5), (0.3, 0.5), (0.3, 2.0), (1.0, 2.0), (1.0, 5.0), (2.5, 5.0)),
+    *((0.3, 10.0), (0.3, 30.0)) * 8,
+)
+NOBODY, SEVERAL = -1, -2
 
 
 class Plate(NamedTuple):
@@ -101,34 +106,50 @@ def block_names(site: Any) -> tuple[str, ...] | None:
 
 
 def groups_of_terms(
-    terms_of: Callable[[int, PyTree], dict[str, Array]],
-    free_latent: PyTree,
+    terms_of: Callable[[PyTree, PyTree], dict[str, Array]],
+    theta: PyTree,
+    latent: PyTree,
     sites: Mapping[str, Any],
     plate: Plate,
 ) -> dict[str, np.ndarray] | None:
-    """The group of every term, or None if a term depends on several.
+    """The group of every term, or None if a term depends on several or cannot be told.
 
     Args:
-        terms_of: `terms_of(seed, latent)`, the terms at another theta for every seed.
-        free_latent: all latents on the reals, groups first.
+        terms_of: `terms_of(theta, latent)`, of free ones, the latent with the groups first.
+        theta: free.
+        latent: free.
         sites: all sites of the model.
         plate: the groups.
     """
+    probe = _probe(terms_of)
     found: dict[str, np.ndarray] = {}
-    for seed in SEEDS:
-        seen = _owners(partial(terms_of, seed), free_latent, seed)
-        if seen is None:
-            return None
-        for name, owners in seen.items():
-            before = found.get(name, owners)
-            if np.any((before >= 0) & (owners >= 0) & (before != owners)):
-                return None
-            found[name] = np.where(before >= 0, before, owners)
+    changes: dict[str, np.ndarray] = {}
+    for seed, (of_theta, of_latent) in enumerate(REACH):
+        random = np.random.default_rng(seed)
+        there = _moved(random, theta, of_theta)
+        pair = [probe(random, there, _moved(random, latent, of_latent)) for _ in range(2)]
+        for name in pair[0]:
+            for owners in (seen[name].owners for seen in pair):
+                before = found.get(name, owners)
+                other = (before >= 0) & (owners >= 0) & (before != owners)
+                if np.any(other | (owners == SEVERAL)):
+                    return None
+                found[name] = np.where(before >= 0, before, owners)
+            difference = pair[0][name].terms - pair[1][name].terms
+            moves = np.isfinite(difference) & (difference != 0)
+            changes[name] = changes.get(name, False) | moves
+    # Flat wherever it was looked at, and yet not constant: whose it is remains unknown.
+    if any(np.any((owners < 0) & changes[name]) for name, owners in found.items()):
+        return None
     # A term that no latent enters is its place's in the plate, or outside of it anybody's.
     return {
         name: np.where(owners >= 0, owners, _places(sites.get(name), plate, owners.size))
         for name, owners in found.items()
     }
+
+
+def _moved(random: np.random.Generator, tree: PyTree, size: float) -> PyTree:
+    return jax.tree.map(lambda leaf: leaf + size * random.normal(size=leaf.shape), tree)
 
 
 def _places(site: Any, plate: Plate, num_terms: int) -> np.ndarray:
@@ -141,53 +162,57 @@ def _places(site: Any, plate: Plate, num_terms: int) -> np.ndarray:
     return np.broadcast_to(along, shape).ravel()
 
 
-def _owners(terms_of: Callable[[PyTree], Any], latent: PyTree, seed: int) -> Any:
-    """The group of every term at one point; -1 where no latent enters; None if several do."""
-    random = np.random.default_rng(seed)
-    num_groups = jax.tree.leaves(latent)[0].shape[0]
+class _Seen(NamedTuple):
+    """The terms of a site at a point, and the group that each depends on there."""
 
-    def normal(leaf: Array) -> Array:
-        return jnp.asarray(random.normal(size=leaf.shape), leaf.dtype)
+    terms: np.ndarray
+    owners: np.ndarray
 
-    point = jax.tree.map(lambda leaf: leaf + 0.5 * normal(leaf), latent)
-    direction = jax.tree.map(normal, latent)
-    weights = [
-        np.ones(num_groups),
-        np.arange(num_groups) / num_groups,
-        random.normal(size=num_groups),
-    ]
+
+def _probe(terms_of: Callable[[PyTree, PyTree], Any]) -> Callable[..., dict[str, _Seen]]:
+    """A function that finds the group of every term at a point; compiled once for all points."""
 
     @jax.jit
-    def probes(point: PyTree) -> Any:
-        along = jax.linearize(terms_of, point)[1]
-        return [
-            along(jax.tree.map(lambda leaf, w=w: leaf * _like(w, leaf), direction)) for w in weights
-        ]
+    def derivatives(theta: PyTree, latent: PyTree, direction: PyTree, weights: Array) -> Any:
+        terms, along = jax.linearize(lambda x: terms_of(theta, x), latent)
+        return terms, jax.vmap(
+            lambda w: along(jax.tree.map(lambda leaf: leaf * _like(w, leaf), direction))
+        )(weights)
 
-    plain, by_place, at_random = (
-        {name: np.asarray(term, float).ravel() for name, term in probe.items()}
-        for probe in probes(point)
-    )
-    found = {}
-    for name, total in plain.items():
-        here, check = by_place[name], at_random[name]
-        if not all(np.all(np.isfinite(part)) for part in (total, here, check)):
-            return None
-        depends = (total != 0) | (here != 0) | (check != 0)
-        safe = np.where(total == 0, 1.0, total)
-        group = np.rint(num_groups * here / safe)
-        inside = (group >= 0) & (group < num_groups)
-        group = np.where(inside, group, 0).astype(int)
-        one = inside & (np.abs(check / safe - weights[2][group]) < 1e-6)
-        if np.any(depends & ~one):
-            return None
-        found[name] = np.where(depends, group, -1)
-    return found
+    def probe(random: np.random.Generator, theta: PyTree, latent: PyTree) -> dict[str, _Seen]:
+        num_groups = jax.tree.leaves(latent)[0].shape[0]
+        direction = jax.tree.map(lambda leaf: jnp.asarray(random.normal(size=leaf.shape)), latent)
+        at_random = random.normal(size=num_groups)
+        weights = np.stack([np.ones(num_groups), np.arange(num_groups) / num_groups, at_random])
+        terms, slopes = derivatives(theta, latent, direction, jnp.asarray(weights))
+        return {
+            name: _Seen(
+                np.asarray(terms[name], float).ravel(),
+                _owners(np.asarray(slope, float).reshape(3, -1), at_random),
+            )
+            for name, slope in slopes.items()
+        }
+
+    return probe
 
 
-def _like(weights: np.ndarray, leaf: Array) -> Array:
+def _owners(slopes: np.ndarray, at_random: np.ndarray) -> np.ndarray:
+    """The group of every term; NOBODY where no latent enters or it is not finite, or SEVERAL."""
+    num_groups = len(at_random)
+    known = np.all(np.isfinite(slopes), axis=0)
+    total, by_place, check = np.where(known, slopes, 0.0)
+    safe = np.where(total == 0, 1.0, total)
+    group = np.rint(num_groups * by_place / safe)
+    inside = (group >= 0) & (group < num_groups)
+    group = np.where(inside, group, 0).astype(int)
+    one = inside & (np.abs(check / safe - at_random[group]) < 1e-6)
+    depends = (total != 0) | (by_place != 0) | (check != 0)
+    return np.where(depends, np.where(one, group, SEVERAL), NOBODY)
+
+
+def _like(weights: Array, leaf: Array) -> Array:
     """Weights over groups, to multiply a leaf with the groups first."""
-    return jnp.asarray(weights.reshape(-1, *[1] * (leaf.ndim - 1)), leaf.dtype)
+    return weights.reshape(-1, *[1] * (leaf.ndim - 1))
 
 
 def _axis(site: Any, plate: str) -> int | None:

@@ -55,10 +55,18 @@ def num_observations(sites: Sites) -> int | None:
     count = 0.0
     for site in sites.every.values():
         if site["type"] == "sample" and site["is_observed"] and np.size(site["value"]):
-            mask = getattr(site["fn"], "_mask", True)
-            share = 1.0 if mask is True else float(np.mean(np.asarray(mask)))
-            count += share * np.size(site["value"])
+            count += float(np.mean(_mask(site["fn"]))) * np.size(site["value"])
     return round(count) or None
+
+
+def _mask(distribution: Any) -> np.ndarray:
+    """The mask of a distribution, within others too; True without one."""
+    while distribution is not None:
+        mask = getattr(distribution, "_mask", None)
+        if mask is not None:
+            return np.asarray(mask)
+        distribution = getattr(distribution, "base_dist", None)
+    return np.asarray(True)
 
 
 def to_reals(site: Any) -> Array:
@@ -112,6 +120,21 @@ def _refuse(params: dict[str, Any], latents: dict[str, Any]) -> None:
             "model, for example with a mixture distribution (`dist.MixtureSameFamily`), or observe "
             "it."
         )
+    masked = [name for name, site in latents.items() if not np.all(_mask(site["fn"]))]
+    if masked:
+        raise ValueError(
+            f"The latent {', '.join(masked)} is masked: where the mask is False it has no density "
+            "and cannot be integrated out. Mask observations instead, with `handlers.mask` around "
+            "an observed site, and leave `obs_mask` out."
+        )
+    trees = [
+        name for name, site in params.items() if isinstance(site["value"], dict | list | tuple)
+    ]
+    if trees:
+        raise ValueError(
+            f"The param {', '.join(trees)} is not an array. Make a `numpyro.param` site of every "
+            "array in it."
+        )
     if not params:
         raise ValueError(
             "The model has no `numpyro.param` site, so there is nothing to estimate: "
@@ -146,7 +169,11 @@ def _moving(
                 moved[name] = to(free + 0.3 * random.normal(size=jnp.shape(free)))
     again = _trace(model, args, kwargs, moved)
     return tuple(
-        name for name in latents if not _same(every[name]["fn"].support, again[name]["fn"].support)
+        name
+        for name in latents
+        if not _same(every[name]["fn"].support, again[name]["fn"].support)
+        # Bounds that differ from place to place: NumPyro's transform knows which is whose.
+        or any(np.ndim(leaf) for leaf in jax.tree.leaves(every[name]["fn"].support))
     )
 
 
