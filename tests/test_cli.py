@@ -239,7 +239,7 @@ def test_a_real_numpyro_model(files):
     """
     model = chosen(textwrap.dedent(text))
     problem, _ = modelfile.problem_of(model, tables.read_table(Path("data.csv")), {})
-    assert (problem.num_parameters, problem.latent_size) == (1, 2)
+    assert (problem.num_parameters, problem.latent_size, problem.num_groups) == (1, 1, 2)
 
 
 def ends(monkeypatch, error, *words):

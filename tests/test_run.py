@@ -93,6 +93,7 @@ def test_an_interrupt_returns_the_last_whole_block():
 
 CTRL_C = """
 import os, signal, threading
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
 import jax, marginax as mx
 model = mx.models.ToyHierarchical(12.0, 12.0)
 y = model.simulate(jax.random.key(0), 10.0, 20)
@@ -120,16 +121,19 @@ def test_ctrl_c_as_a_signal():
 
 def test_ctrl_c_that_something_swallows_still_ends_the_run():
     """As a callback of the garbage collector would."""
-    before = signal.getsignal(signal.SIGINT)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def press(report):
         if report.num_steps == 60:
             with contextlib.suppress(KeyboardInterrupt):
                 os.kill(os.getpid(), signal.SIGINT)
 
-    ran = run(callback=press, block_size=20, stop=NEVER)
-    assert (ran.status, ran.num_steps) == ("interrupted", 60)
-    assert signal.getsignal(signal.SIGINT) is before
+    try:
+        ran = run(callback=press, block_size=20, stop=NEVER)
+        assert (ran.status, ran.num_steps) == ("interrupted", 60)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize("restarts", [None, 2])
