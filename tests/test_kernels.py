@@ -206,7 +206,8 @@ def test_tiles_give_the_dense_velocity(monkeypatch, make, n):
     dense = make().velocity(x, s)
     monkeypatch.setattr("marginax.kernels._radial.DENSE", 0)
     monkeypatch.setattr("marginax.kernels._radial.TILE", 7 * n)
-    np.testing.assert_allclose(make().velocity(x, s), dense, rtol=1e-9, atol=1e-10)
+    limit = 1e3 * TOLERANCE if jax.config.jax_enable_x64 else 1e-4
+    np.testing.assert_allclose(make().velocity(x, s), dense, rtol=limit, atol=limit)
 
 
 def test_no_gram_matrix_of_a_large_cloud():
