@@ -24,7 +24,7 @@ from marginax.constraints import check_inside, forward, inverse, log_volume, map
 from marginax.groups import check_apart, check_one_each, check_one_number, shared_axis
 from marginax.minibatch import Batching, batching_of
 
-__all__ = ["Problem", "in_double", "path_name"]
+__all__ = ["Problem", "in_double", "path_name", "widened"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,15 +240,18 @@ def path_name(path: Any) -> str:
 
 def in_double(problem: Problem) -> Problem:
     """The same problem in float64; to be called where x64 is enabled."""
+    parts = {name: widened(getattr(problem, name)) for name in ("theta", "latent", "data")}
+    return replace(problem, **parts)
+
+
+def widened(tree: PyTree) -> PyTree:
+    """Floats in float64, the rest as it is; to be called where x64 is enabled."""
 
     def widen(leaf: Any) -> Array:
         leaf = np.asarray(leaf)
         return jnp.asarray(leaf, jnp.float64 if leaf.dtype.kind == "f" else leaf.dtype)
 
-    parts = {
-        name: jax.tree.map(widen, getattr(problem, name)) for name in ("theta", "latent", "data")
-    }
-    return replace(problem, **parts)
+    return jax.tree.map(widen, tree)
 
 
 def _as_arrays(tree: PyTree, name: str) -> PyTree:

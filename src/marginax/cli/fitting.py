@@ -72,12 +72,6 @@ def fit_from_files(asked: Request) -> int:
         _say("Every stage compiles first. Ctrl-C ends one early and keeps what there is.")
         began = time.perf_counter()
         found = _fitted(problem, asked, out)
-        if "interrupted" in found.run.statuses:
-            remarks.append(
-                f"Ctrl-C stopped the particles after {found.run.num_steps} steps; the result is "
-                "made from where they were."
-            )
-            _say(f"Note: {remarks[-1]}")
         typer.echo(f"\n{found}\n")
         about = _about(asked, model, settings, out, rows, remarks)
         skipped = write_results(found, about, out)

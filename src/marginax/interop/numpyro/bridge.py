@@ -24,7 +24,7 @@ from marginax.interop.numpyro.plates import (
     shared_plates,
 )
 from marginax.interop.numpyro.sites import Sites, bijection, num_observations, read, to_reals
-from marginax.problem import Problem
+from marginax.problem import Problem, widened
 
 __all__ = ["NumPyroFit", "from_numpyro", "to_numpyro"]
 
@@ -160,8 +160,7 @@ def _owners(
 ) -> dict[str, np.ndarray] | None:
     """The group of every term of the log joint, or None if groups interact."""
     with jax.enable_x64(True):
-        theta, latent = jax.tree.map(_widened, (whole["theta"], each))
-        data = jax.tree.map(_widened, joint.data)
+        theta, latent, data = widened((whole["theta"], each, joint.data))
         theta_maps = maps_for(whole["constrain_theta"], theta, "theta")
         latent_maps = maps_for(maps, jax.tree.map(lambda leaf: leaf[0], latent), "latent")
         free = (
@@ -177,11 +176,6 @@ def _owners(
             return groups_of_terms(terms_of, *free, sites.every, plate)
         except TypeError:  # a model that cannot be traced in double precision
             return None
-
-
-def _widened(leaf: Any) -> Array:
-    values = np.asarray(leaf)
-    return jnp.asarray(values.astype(float) if values.dtype.kind == "f" else values)
 
 
 def _is_array(leaf: Any) -> bool:
