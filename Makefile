@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# A test process that crashes ends the run: without it, another would start and wait for ever.
+PARALLEL := -n auto --dist loadgroup --max-worker-restart 0
 
 .PHONY: demo test lint bench docs clean
 
@@ -11,8 +13,8 @@ demo: $(READY)
 
 # Twice: everything in float64 with strict dtype promotion, then what must hold in float32 without x64.
 test: $(READY)
-	$(BIN)/pytest -n auto --dist loadgroup
-	JAX_ENABLE_X64=0 $(BIN)/pytest -n auto --dist loadgroup -m float32
+	$(BIN)/pytest $(PARALLEL)
+	JAX_ENABLE_X64=0 $(BIN)/pytest $(PARALLEL) -m float32
 
 lint: $(READY)
 	$(BIN)/ruff check .

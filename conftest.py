@@ -24,6 +24,15 @@ for name, value in (
     os.environ.setdefault(name.upper(), str(value))
 
 
+MAPS = Path("/proc/self/maps")  # of memory; Linux allows a process 65,530, and every program has some
+
+
+def pytest_runtest_teardown() -> None:
+    """Gives compiled programs back before a process has more than it may."""
+    if MAPS.exists() and MAPS.read_bytes().count(b"\n") > 20_000:
+        jax.clear_caches()
+
+
 @pytest.fixture
 def key() -> jax.Array:
     """One fixed seed for all tests that need one."""

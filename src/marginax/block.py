@@ -17,6 +17,7 @@ from jaxtyping import Array, PyTree
 from marginax import _tree
 from marginax.base import ById, Data, Key, Latent, LogJoint, Particles, Theta
 from marginax.minibatch import batch_rows, batching_of, epoch_order
+from marginax.programs import recent
 from marginax.scores import latent_scores, theta_score
 
 __all__ = [
@@ -168,9 +169,8 @@ def _advance_lanes(
     return jax.vmap(one)(keys, states, first_steps, num_steps, factors)
 
 
-_STATIC = ("fixed", "record", "batch")
-advance = jax.jit(_advance, static_argnames=_STATIC)
-advance_lanes = jax.jit(_advance_lanes, static_argnames=_STATIC)
+# advance(fixed, record, batch)(key, state, ...) -> Block
+advance, advance_lanes = recent(_advance), recent(_advance_lanes)
 
 
 # More numbers than this (particles times theta) are not held just to learn their spread.

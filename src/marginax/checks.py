@@ -5,6 +5,7 @@ are values to look at: under `jit` and `vmap` they are not known yet, and a loop
 report them.
 """
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -14,6 +15,7 @@ from jax.tree_util import keystr, tree_flatten_with_path
 from jaxtyping import Array, PyTree
 
 from marginax.base import ById, Data, LogJoint, Particles, Theta
+from marginax.programs import recent
 
 __all__ = [
     "check_log_joint",
@@ -140,8 +142,9 @@ def _evaluate(
 ) -> tuple[PyTree, Array]:
     """Both gradients and the values; compiled once, unless data holds more than arrays."""
     arrays = all(isinstance(leaf, np.ndarray | jax.Array) for leaf in jax.tree.leaves(data))
-    evaluate = _compiled_values_and_scores if arrays else _values_and_scores
-    return evaluate(ById(log_joint, mark=log_joint), theta, particles, data)
+    fixed = ById(log_joint, mark=log_joint)
+    evaluate = _compiled(fixed) if arrays else partial(_values_and_scores, fixed)
+    return evaluate(theta, particles, data)
 
 
 def _values_and_scores(
@@ -157,7 +160,7 @@ def _values_and_scores(
     return jax.grad(total, argnums=(0, 1), has_aux=True)(theta, particles)
 
 
-_compiled_values_and_scores = jax.jit(_values_and_scores, static_argnums=0)
+_compiled = recent(_values_and_scores)
 
 
 def _floating(tree: PyTree, name: str, remedy: str) -> PyTree:

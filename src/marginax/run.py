@@ -110,10 +110,10 @@ def run(
 
     init_key, step_key = _lane_keys(key, restarts)
     init = algorithm.init if restarts is None else jax.vmap(algorithm.init)
-    compiled = advance if restarts is None else advance_lanes
-    fixed = (ById(algorithm, mark=algorithm.step), record, batch, step_key)
+    programs = advance if restarts is None else advance_lanes
+    compiled = programs(ById(algorithm, mark=algorithm.step), record, batch)
     setup = Setup(
-        call=partial(compiled, *fixed),
+        call=partial(compiled, step_key),
         reset=partial(reset_momentum, init, init_key, restarts),
         data=data,
         stop=stop,
@@ -128,7 +128,7 @@ def run(
     state = init(init_key, theta, particles)
     max_blocks = -(-max_steps // block_size) + 1
     one_block = (state, data, *device_counts(setup, *np.ones((3, restarts or 1))))
-    lanes = empty_lanes(compiled.eval_shape(*fixed, *one_block), restarts, max_blocks)
+    lanes = empty_lanes(compiled.eval_shape(step_key, *one_block), restarts, max_blocks)
     store = None
     if checkpoint is not None:
         store = open_store(checkpoint, fingerprint(setup.call, one_block, key, block_size))

@@ -14,6 +14,7 @@ from marginax.checks import check_start
 from marginax.diagnostics.cross_block import cross_block_curvature
 from marginax.diagnostics.shape import effective_dimension
 from marginax.partition import Over
+from marginax.programs import recent
 from marginax.scores import latent_scores
 
 __all__ = ["CloudCheck", "Measures", "check", "judge", "measure", "unchecked"]
@@ -104,7 +105,7 @@ def check(
     """
     theta, particles = check_start(theta, particles)
     data = jax.tree.map(jnp.asarray, data)
-    measures = measure(ById(log_joint, log_joint), ById(over, over), theta, particles, data)
+    measures = measure(ById(log_joint, log_joint), ById(over, over))(theta, particles, data)
     return judge(jax.device_get(measures), particles, over, random)
 
 
@@ -154,7 +155,7 @@ def _measure(
     )
 
 
-measure = jax.jit(_measure, static_argnums=(0, 1))
+measure = recent(_measure)
 
 
 def judge(measures: Measures, particles: Particles, over: Over, random: bool) -> CloudCheck:
