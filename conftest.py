@@ -24,7 +24,7 @@ for name, value in (
     os.environ.setdefault(name.upper(), str(value))
 
 
-MAPS = Path("/proc/self/maps")  # of memory; Linux allows a process 65,530, and every program has some
+MAPS = Path("/proc/self/maps")  # every program has some; Linux allows a process 65,530
 
 
 def pytest_runtest_teardown() -> None:
