@@ -11,13 +11,13 @@ ROOT = Path(marginax.__file__).parent
 # Lower layers first. A module may import from layers below, and within its own line where that says
 # so.
 LAYERS = [
-    ["_version", "base", "programs"],
-    ["checks", "_tree"],
+    ["_version", "base", "programs", "small_linalg"],
+    ["checks", "_tree", "minibatch"],
     ["scores", "stein", "langevin", "momentum", "ascent", "partition"],
     ["kernels", "metrics", "em_gradient"],
     ["diagnostics"],
     ["algorithms"],
-    ["trajectory", "minibatch", "stopping", "progress", "interrupts", "checkpoint", "result"],
+    ["trajectory", "local", "stopping", "progress", "interrupts", "checkpoint", "result"],
     ["block"],
     ["lanes"],
     ["divergence"],

@@ -7,7 +7,7 @@ import pytest
 
 import marginax as mx
 from marginax import scores
-from marginax.minibatch import batch_rows, epoch_order
+from marginax.minibatch import batch_rows
 
 DATA = mx.models.wisconsin(45).train
 NUM_DATA = DATA.labels.shape[0]
@@ -36,12 +36,9 @@ def test_the_whole_data_set_is_the_exact_log_joint():
 def test_the_gradient_is_unbiased():
     # Over one epoch of batches that divide the data (546 = 6 * 91) the mean gradient is the full
     # gradient, exactly: every observation is seen once.
-    x, order = (
-        jnp.linspace(-1.0, 1.0, 9),
-        epoch_order(jax.random.key(0), jnp.array(0), NUM_DATA, 91),
-    )
+    x, key = jnp.linspace(-1.0, 1.0, 9), jax.random.key(0)
     take = LOG_JOINT.batching.take
-    batches = [take(DATA, batch_rows(order, jnp.array(t), 91)) for t in range(6)]
+    batches = [take(DATA, batch_rows(key, jnp.array(t), NUM_DATA, 91)) for t in range(6)]
     gradients = [scores.latent_score(LOG_JOINT, 0.3, x, batch) for batch in batches]
     full = scores.latent_score(LOG_JOINT, 0.3, x, DATA)
     assert max(float(jnp.max(jnp.abs(g - full))) for g in gradients) > 1.0  # each is off
@@ -52,8 +49,7 @@ def test_epochs_are_without_replacement_and_differ():
     def epoch(number):
         seen = []
         for t in range(3 * number, 3 * number + 3):
-            order = epoch_order(jax.random.key(0), jnp.array(t), 10, 3)
-            seen += batch_rows(order, jnp.array(t), 3).tolist()
+            seen += batch_rows(jax.random.key(0), jnp.array(t), 10, 3).tolist()
         return seen
 
     first, second = epoch(0), epoch(1)

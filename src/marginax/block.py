@@ -16,7 +16,8 @@ from jaxtyping import Array, PyTree
 
 from marginax import _tree
 from marginax.base import ById, Data, Key, Latent, LogJoint, Particles, Theta
-from marginax.minibatch import batch_rows, batching_of, epoch_order
+from marginax.local import group_axes, put_groups, step_on_groups, take_groups
+from marginax.minibatch import batch_rows, batching_of
 from marginax.programs import recent
 from marginax.scores import latent_scores, theta_score
 
@@ -87,6 +88,7 @@ def _advance(
     fixed: ById,
     record: Callable[[Any, Any], PyTree],
     batch: int | None,
+    catch_up: int,
     key: Key,
     state: Any,
     data: Data,
@@ -99,43 +101,47 @@ def _advance(
     method = algorithm if algorithm.rescale is None else algorithm.rescale(factor)
     batch_key = jax.random.fold_in(key, 2**32 - 1)
     batching = batching_of(algorithm.log_joint) if batch else None
-    num_data = batching.num_data if batching else 0
+    axes = group_axes(algorithm.init, state) if batching and batching.local else None
     theta_0 = ravel_pytree(state.theta)[0]
     is_noisy = algorithm.stochastic or batch is not None
 
-    def rows(order: Array, t: Array) -> tuple[Array, Data]:
+    def moved(t: Array, state: Any) -> tuple[Any, Any, Any, Data]:
+        """The state, the part of it that moved, what the step says, and the data it saw."""
+        step_key = jax.random.fold_in(key, t)
         if batch is None or batching is None:
-            return order, data
-        new_epoch = t % (num_data // batch) == 0
-        order = jax.lax.cond(
-            new_epoch, lambda: epoch_order(batch_key, t, num_data, batch), lambda: order
-        )
-        return order, batching.take(data, batch_rows(order, t, batch))
+            state, info = method.step(step_key, state, data)
+            return state, state, info, data
+        rows = batch_rows(batch_key, t, batching.num_data, batch)
+        batch_data = batching.take(data, rows)
+        if axes is None:
+            state, info = method.step(step_key, state, batch_data)
+            return state, state, info, batch_data
+        part = take_groups(state, axes, rows)
+        part, info = step_on_groups(method, step_key, part, axes, batch_data, catch_up)
+        return put_groups(state, axes, rows, part), part, info, batch_data
 
-    def one_step(i: Array, carry: tuple[Any, ...]) -> tuple[tuple[Any, ...], Any, Data]:
-        state, order, total, low, high = carry
-        order, batch_data = rows(order, first_step + i)
-        state, info = method.step(jax.random.fold_in(key, first_step + i), state, batch_data)
+    def one_step(i: Array, carry: tuple[Any, ...]) -> tuple[tuple[Any, ...], Any, Any, Data]:
+        state, total, low, high = carry
+        state, part, info, batch_data = moved(first_step + i, state)
         theta = ravel_pytree(state.theta)[0]
         if is_noisy:
             # Sums of differences from the first theta, so that the mean does not lose digits.
             total = total + (theta - theta_0)
-        carry = (state, order, total, jnp.minimum(low, theta), jnp.maximum(high, theta))
-        return carry, info, batch_data
+        carry = (state, total, jnp.minimum(low, theta), jnp.maximum(high, theta))
+        return carry, part, info, batch_data
 
-    order = epoch_order(batch_key, first_step, num_data, batch) if batch else jnp.zeros(0, int)
-    start = (state, order, jnp.zeros_like(theta_0), theta_0, theta_0)
+    start = (state, jnp.zeros_like(theta_0), theta_0, theta_0)
     # The last step stands outside: only its info is wanted, and a loop would copy every step's.
     all_but_one = jnp.maximum(num_steps - 1, 0)
     carry = jax.lax.fori_loop(0, all_but_one, lambda i, c: one_step(i, c)[0], start)
-    last, info, batch_data = one_step(all_but_one, carry)
-    state, _, total, low, high = jax.tree.map(
+    last, part, info, batch_data = one_step(all_but_one, carry)
+    state, total, low, high = jax.tree.map(
         lambda new, old: jnp.where(num_steps > 0, new, old), last, carry
     )
 
     velocity, score, spread = jnp.zeros(()), jnp.zeros(()), jnp.zeros_like(theta_0)
     if not algorithm.stochastic and algorithm.log_joint is not None:
-        velocity, score, spread = _scales(algorithm.log_joint, state, info, batch_data)
+        velocity, score, spread = _scales(algorithm.log_joint, part, info, batch_data)
     mean = theta_0 + total / jnp.maximum(num_steps, 1).astype(theta_0.dtype)
     summary = BlockSummary(
         theta_mean=mean if is_noisy else ravel_pytree(state.theta)[0],
@@ -154,6 +160,7 @@ def _advance_lanes(
     fixed: ById,
     record: Callable[[Any, Any], PyTree],
     batch: int | None,
+    catch_up: int,
     keys: Array,
     states: Any,
     data: Data,
@@ -164,12 +171,13 @@ def _advance_lanes(
     """The same for several starts at once, each with its own key, state, count and factor."""
 
     def one(key: Key, state: Any, first_step: Array, num_steps: Array, factor: Array) -> Block:
-        return _advance(fixed, record, batch, key, state, data, first_step, num_steps, factor)
+        counts = (first_step, num_steps, factor)
+        return _advance(fixed, record, batch, catch_up, key, state, data, *counts)
 
     return jax.vmap(one)(keys, states, first_steps, num_steps, factors)
 
 
-# advance(fixed, record, batch)(key, state, ...) -> Block
+# advance(fixed, record, batch, catch_up)(key, state, ...) -> Block
 advance, advance_lanes = recent(_advance), recent(_advance_lanes)
 
 

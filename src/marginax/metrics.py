@@ -24,6 +24,7 @@ from marginax import _tree, partition, stein
 from marginax.base import Data, Latent, LogJoint, Particles, Theta
 from marginax.partition import Family, Over
 from marginax.scores import latent_score
+from marginax.small_linalg import eigh, left_svd
 
 __all__ = ["Metric", "check_metric", "curvature", "flow"]
 
@@ -162,7 +163,7 @@ def _stiffness(u: Float[Array, "n p"], t: Float[Array, "n p"]) -> Float[Array, "
     slope = -stein.matmul(t.T, stein.by_covariance(z)) / u.shape[0]
     if slope.shape[0] == 1:
         return slope[0, 0]
-    return jnp.max(jnp.linalg.eigvalsh((slope + slope.T) / 2))
+    return jnp.max(eigh((slope + slope.T) / 2)[0])
 
 
 def _columns(
@@ -211,7 +212,7 @@ def _factors(
     scaled = columns / (scale[:, None, :, None] * scale[:, None, None, :] * num_probes**0.5)
     # Side by side, the probes' answers have |H| as their left factor: A A' = H H' if they agree.
     side_by_side = jnp.swapaxes(scaled, 1, 2).reshape(num_blocks, p, num_probes * p)
-    vectors, values, _ = jnp.linalg.svd(side_by_side, full_matrices=False)
+    vectors, values = left_svd(side_by_side)
     largest = jnp.max(values, axis=1, keepdims=True)  # 1 or more, but 0 without any curvature
     half = jnp.sqrt(jnp.maximum(values, FLOOR * jnp.maximum(largest, 1)))
     transposed = jnp.swapaxes(vectors, 1, 2)

@@ -2,9 +2,12 @@
 
     l(theta, x) = log_prior(theta, x) + (num_data / |batch|) sum_{i in batch} log_likelihood(...)
 
-has the full log joint as its expectation over batches, and so do its gradients.
+has the full log joint as its expectation over batches, and so do its gradients. Where every row of
+the data is a group with latents of its own, only the part in theta is rescaled: the posterior of a
+group's latents does not know the other groups.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -12,27 +15,46 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from marginax.base import Data, Key, Latent, LogJoint, Theta
+from marginax.base import Data, Key, Latent, LogJoint, Particles, Theta
 
-__all__ = ["Batching", "batch_rows", "batching_of", "check_batch", "epoch_order", "minibatched"]
+__all__ = [
+    "Batching",
+    "batch_rows",
+    "batching_of",
+    "check_batch",
+    "minibatched",
+    "take_rows",
+    "theta_weight",
+]
 
 
 class Batching(NamedTuple):
     """How a log joint that is rescaled to the batch gets its batches.
 
     Attributes:
-        num_data: how many observations there are in all.
+        num_data: how many observations, or groups, there are in all.
         take: `take(data, rows)`, the data of a batch.
+        local: whether rows are groups, so that a batch moves the latents of its groups alone: axis
+            1 of every leaf of the particles.
     """
 
     num_data: int
     take: Callable[[Data, Array], Data]
+    local: bool = False
 
 
 def batching_of(log_joint: Any) -> Batching | None:
     """What a log joint says of batches, or the object that it is a method of; None if nothing."""
     owner = getattr(log_joint, "__self__", None)
     return getattr(log_joint, "batching", None) or getattr(owner, "batching", None)
+
+
+def theta_weight(log_joint: Any, particles: Particles) -> float:
+    """By how much the theta score of these particles counts: all groups over those there are."""
+    batching = batching_of(log_joint)
+    if batching is None or not batching.local:
+        return 1.0
+    return batching.num_data / jax.tree.leaves(particles)[0].shape[1]
 
 
 def minibatched(
@@ -78,11 +100,12 @@ def minibatched(
         return log_prior(theta, latent) + (num_data / size) * likelihood
 
     # Lets `run` see that it is rescaled.
-    log_joint.batching = Batching(num_data, _take_rows)  # type: ignore[attr-defined]
+    log_joint.batching = Batching(num_data, take_rows)  # type: ignore[attr-defined]
     return log_joint
 
 
-def _take_rows(data: Data, rows: Array) -> Data:
+def take_rows(data: Data, rows: Array) -> Data:
+    """Rows of every leaf of the data."""
     return jax.tree.map(lambda leaf: jnp.take(leaf, rows, axis=0), data)
 
 
@@ -93,11 +116,12 @@ def check_batch(log_joint: Any, data: Data, batch: int) -> int:
         raise ValueError(
             f"batch is {batch}, but log_joint was not built by `marginax.minibatched`: the "
             "likelihood of a batch would count as that of all the data. Build it with "
-            "`minibatched(log_prior, log_likelihood, num_data)`."
+            "`minibatched(log_prior, log_likelihood, num_data)`, or with `Problem.grouped` if "
+            "every group has latents of its own."
         )
     num_data = batching.num_data
     sizes = {jnp.shape(leaf)[0] if jnp.ndim(leaf) else None for leaf in jax.tree.leaves(data)}
-    if batching.take is _take_rows and sizes != {num_data}:
+    if batching.take is take_rows and sizes != {num_data}:
         raise ValueError(
             f"minibatched was told num_data = {num_data}, but the leading axes of data are "
             f"{sorted(sizes, key=str)}. Every leaf must have one row per observation."
@@ -109,12 +133,52 @@ def check_batch(log_joint: Any, data: Data, batch: int) -> int:
     return num_data
 
 
-def epoch_order(key: Key, step: Array, num_data: int, batch: int) -> Array:
-    """The order of the observations in the epoch that `step` belongs to."""
-    return jax.random.permutation(jax.random.fold_in(key, step // (num_data // batch)), num_data)
+def batch_rows(key: Key, step: Array, num_data: int, batch: int) -> Array:
+    """The rows of this step, each at most once an epoch; a remainder is left out.
+
+    Args:
+        key: of the whole run.
+        step: its number, which says the epoch and the place in it.
+        num_data: how many rows there are.
+        batch: how many to take.
+    """
+    batches = num_data // batch
+    places = (step % batches) * batch + jnp.arange(batch, dtype=step.dtype)
+    return _shuffled(jax.random.fold_in(key, step // batches), places, num_data)
 
 
-def batch_rows(order: Array, step: Array, batch: int) -> Array:
-    """The rows of this step, each at most once an epoch; a remainder is left out."""
-    start = (step % (order.shape[0] // batch)) * batch
-    return jax.lax.dynamic_slice_in_dim(order, start, batch)
+_ROUNDS = 8
+
+
+def _shuffled(key: Key, places: Array, num: int) -> Array:
+    """What stands at some places of a random order of 0, ..., num - 1.
+
+    For no more work than there are places, where a permutation of all would be drawn, kept, and
+    under `vmap` drawn at every step. A Feistel network permutes the cells of a square that is a
+    little too large; whoever ends outside 0, ..., num - 1 is permuted again.
+    """
+    width = math.isqrt(num - 1) + 1 if num > 1 else 1
+    height = -(-num // width)
+    secrets = jax.random.bits(key, (_ROUNDS,), jnp.uint32)
+    sides = jnp.array([width, height], jnp.uint32)
+
+    def permuted(cells: Array) -> Array:
+        left, right = cells // sides[1], cells % sides[1]
+        for i in range(0, _ROUNDS, 2):
+            left = (left + _scrambled(right ^ secrets[i])) % sides[0]
+            right = (right + _scrambled(left ^ secrets[i + 1])) % sides[1]
+        return left * sides[1] + right
+
+    def again(cells: Array) -> Array:
+        return jnp.where(cells < num, cells, permuted(cells))
+
+    cells = permuted(places.astype(jnp.uint32))
+    cells = jax.lax.while_loop(lambda cells: jnp.any(cells >= num), again, cells)
+    return cells.astype(places.dtype)
+
+
+def _scrambled(x: Array) -> Array:
+    """Every bit of x on every bit of the result; below 2^16, so that sums do not overflow."""
+    for factor in (0x7FEB352D, 0x846CA68B):
+        x = (x ^ (x >> 16)) * jnp.uint32(factor)
+    return x >> 16

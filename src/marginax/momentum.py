@@ -27,7 +27,9 @@ __all__ = [
     "liu",
     "look_ahead",
     "nesterov",
+    "per_group",
     "schedule",
+    "start",
 ]
 
 
@@ -37,10 +39,12 @@ class MomentumRule(NamedTuple):
     Attributes:
         init: `init() -> state`.
         update: `update(state, alignment) -> (alpha, state)`.
+        by_group: whether every group of the particles has a state and an alpha of its own.
     """
 
     init: Callable[[], Any]
     update: Callable[[Any, Array], tuple[ArrayLike, Any]]
+    by_group: bool = False
 
 
 def constant(alpha: ArrayLike) -> MomentumRule:
@@ -109,6 +113,15 @@ def adaptive_restart() -> MomentumRule:
     return MomentumRule(init, update)
 
 
+def per_group(rule: MomentumRule | ArrayLike) -> MomentumRule:
+    """The rule for every group on its own, for particles whose leaves are [N, groups, ...].
+
+    Groups that are independent given theta come to rest at different times, and with batches of
+    groups are not even sampled together: each then restarts by itself.
+    """
+    return as_rule(rule, "momentum")._replace(by_group=True)
+
+
 def as_rule(momentum: Any, name: str) -> MomentumRule:
     """A rule as it is; a plain number as `constant(number)`."""
     if isinstance(momentum, MomentumRule):
@@ -132,5 +145,32 @@ def look_ahead(
 ) -> tuple[PyTree, Any]:
     """Extrapolates from `new` along new - old: iterates both, never a look-ahead."""
     move = _tree.difference(new, old)
+    if rule.by_group:
+        return _look_ahead_by_group(rule, rule_state, direction, new, move)
     alpha, rule_state = rule.update(rule_state, _tree.inner(direction, move))
     return _tree.add_scaled(new, alpha, move), rule_state
+
+
+def start(rule: MomentumRule, iterate: PyTree) -> Any:
+    """What the rule remembers before the first step of `iterate`."""
+    state = rule.init()
+    if not rule.by_group:
+        return state
+    num_groups = jax.tree.leaves(iterate)[0].shape[1]
+    return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (num_groups, *leaf.shape)), state)
+
+
+def _look_ahead_by_group(
+    rule: MomentumRule, rule_state: Any, direction: PyTree, new: PyTree, move: PyTree
+) -> tuple[PyTree, Any]:
+    def of_groups(g: Array, m: Array) -> Array:
+        return jnp.sum(g * m, axis=(0, *range(2, m.ndim)))
+
+    alignment = sum(jax.tree.leaves(jax.tree.map(of_groups, direction, move)))
+    found, rule_state = jax.vmap(rule.update)(rule_state, alignment)
+    alpha = jnp.asarray(found)
+
+    def extrapolated(leaf: Array, m: Array) -> Array:
+        return leaf + alpha.reshape(1, -1, *[1] * (m.ndim - 2)).astype(leaf.dtype) * m
+
+    return jax.tree.map(extrapolated, new, move), rule_state

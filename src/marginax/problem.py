@@ -22,7 +22,7 @@ from marginax.base import Data, Latent, LogJoint, Theta
 from marginax.checks import check_log_joint, check_start
 from marginax.constraints import check_inside, forward, inverse, log_volume, maps_for
 from marginax.groups import check_apart, check_one_each, check_one_number, shared_axis
-from marginax.minibatch import Batching, batching_of
+from marginax.minibatch import Batching, batching_of, take_rows
 
 __all__ = ["Problem", "in_double", "path_name", "widened"]
 
@@ -210,7 +210,9 @@ class Problem:
 
     @property
     def batching(self) -> Batching | None:
-        """How `run(..., batch=...)` takes batches of the data, if the log joint is rescaled."""
+        """How `run(..., batch=...)` takes batches: of groups, or as the log joint says."""
+        if self.group_log_joint is not None and self.num_groups is not None:
+            return Batching(self.num_groups, take_rows, local=True)
         return batching_of(self.log_joint)
 
     # What tables say.

@@ -26,7 +26,7 @@ from marginax.divergence import reset_momentum
 from marginax.interrupts import ctrl_c_noticed
 from marginax.lanes import Lanes, blocks_of, empty_lanes, trim
 from marginax.loop import Setup, device_counts, drive
-from marginax.minibatch import check_batch
+from marginax.minibatch import batching_of, check_batch
 from marginax.progress import Report, progress_bar
 from marginax.result import Run, RunError, agreement, check_clouds
 from marginax.stopping import Verdict
@@ -46,6 +46,7 @@ def run(
     stop: stopping.StoppingRule | None = None,
     record: Callable[[Any, Any], PyTree] = theta_only,
     batch: int | None = None,
+    catch_up: int = 0,
     restarts: int | None = None,
     block_size: int | None = None,
     on_divergence: str = "backtrack",
@@ -68,7 +69,10 @@ def run(
             `averaged()` for a stochastic one or with minibatches.
         record: `record(state, info)` is kept at the end of every block; theta by default.
         batch: so many observations per step, drawn without replacement within an epoch; needs a
-            log joint built by `marginax.minibatched`.
+            log joint built by `marginax.minibatched`. With that of a `Problem.grouped`, so many
+            groups: only their particles move, and the theta score is rescaled to all groups.
+        catch_up: steps of the sampled groups' particles alone before each step, since theta has
+            moved on since they were last sampled.
         restarts: R, if theta and particles hold R starts along an extra leading axis. They run
             together, each with its own status, and the Run says whether they agree.
         block_size: steps per block, by default max_steps / 200 but between 10 and 500.
@@ -97,6 +101,7 @@ def run(
     """
     began = time.perf_counter()
     _check_arguments(max_steps, block_size, on_divergence, restarts)
+    _check_catch_up(catch_up, batch, algorithm)
     theta, particles = _check_starts(algorithm, theta, particles, data, restarts)
     data = jax.tree.map(jnp.asarray, data)
     if batch is not None:
@@ -111,7 +116,7 @@ def run(
     init_key, step_key = _lane_keys(key, restarts)
     init = algorithm.init if restarts is None else jax.vmap(algorithm.init)
     programs = advance if restarts is None else advance_lanes
-    compiled = programs(ById(algorithm, mark=algorithm.step), record, batch)
+    compiled = programs(ById(algorithm, mark=algorithm.step), record, batch, catch_up)
     setup = Setup(
         call=partial(compiled, step_key),
         reset=partial(reset_momentum, init, init_key, restarts),
@@ -218,6 +223,16 @@ def _check_arguments(
     if on_divergence not in ("backtrack", "stop"):
         raise ValueError(
             f"on_divergence is {on_divergence!r}, but it must be 'backtrack' or 'stop'."
+        )
+
+
+def _check_catch_up(catch_up: int, batch: int | None, algorithm: Algorithm) -> None:
+    batching = batching_of(algorithm.log_joint)
+    local = batch is not None and batching is not None and batching.local
+    if not (isinstance(catch_up, int) and catch_up >= 0) or (catch_up and not local):
+        raise ValueError(
+            f"catch_up is {catch_up!r}, but it counts the extra steps of the groups in a batch: "
+            "an integer of at least 0, with batch= and the log joint of a `Problem.grouped`."
         )
 
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from marginax.base import Data, Latent, LogJoint, Particles, Theta
 from marginax.checks import check_scalar
+from marginax.minibatch import theta_weight
 
 __all__ = ["latent_score", "latent_scores", "mean_log_joint", "theta_score"]
 
@@ -16,10 +17,15 @@ __all__ = ["latent_score", "latent_scores", "mean_log_joint", "theta_score"]
 def mean_log_joint(
     log_joint: LogJoint, theta: Theta, particles: Particles, data: Data
 ) -> jax.Array:
-    """(1/N) sum_j l(theta, x_j): the part of the free energy that theta can change."""
-    return jnp.mean(
+    """(1/N) sum_j l(theta, x_j): the part of the free energy that theta can change.
+
+    Over a batch of groups it is rescaled to all of them.
+    """
+    mean = jnp.mean(
         jax.vmap(lambda latent: check_scalar(log_joint(theta, latent, data)))(particles)
     )
+    weight = theta_weight(log_joint, particles)
+    return mean if weight == 1 else weight * mean
 
 
 def theta_score(log_joint: LogJoint, theta: Theta, particles: Particles, data: Data) -> Theta:

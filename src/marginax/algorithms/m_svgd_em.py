@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import optax
 from jaxtyping import ArrayLike
 
-from marginax import stein
+from marginax import momentum, stein
 from marginax.algorithms.svgd_em import SVGDEMInfo
 from marginax.ascent import Optimiser, as_optimiser, ascend, rescaled
 from marginax.base import Algorithm, Data, Key, LogJoint, Particles, Theta
@@ -125,8 +125,8 @@ def m_svgd_em(
             particles_ahead=particles,
             theta_optimiser_state=theta_optimiser.init(theta),
             particle_optimiser_state=particle_optimiser.init(particles),
-            theta_momentum_state=theta_rule.init(),
-            particle_momentum_state=particle_rule.init(),
+            theta_momentum_state=momentum.start(theta_rule, theta),
+            particle_momentum_state=momentum.start(particle_rule, particles),
         )
 
     def step(key: Key, state: MSVGDEMState, data: Data) -> tuple[MSVGDEMState, SVGDEMInfo]:

@@ -28,6 +28,7 @@ from marginax.inference.likelihood import Evidence, Likelihood
 from marginax.inference.modes import Laplace, hessians
 from marginax.inference.newton import Local
 from marginax.problem import Problem
+from marginax.small_linalg import cholesky, lower_solve
 
 __all__ = ["LARGEST_BLOCK", "evidence_from_draws", "importance_likelihood"]
 
@@ -262,7 +263,7 @@ def _follow(blocks: Blocks, theta: Array, at: Laplace, data: Any) -> Laplace:
 
     u = moving(jax.grad(lambda u: jnp.sum(densities(u)))(jnp.zeros_like(at.mode)))
     curvature = jnp.eye(u.shape[1], dtype=u.dtype)[None] + moving(-hessians(densities, u))
-    lower = jnp.linalg.cholesky(curvature)
-    root = jax.scipy.linalg.solve_triangular(lower, jnp.swapaxes(at.root, 1, 2), lower=True)
+    lower = cholesky(curvature)
+    root = lower_solve(lower, jnp.swapaxes(at.root, 1, 2))
     log_root = at.log_root - jnp.sum(jnp.log(jnp.diagonal(lower, axis1=1, axis2=2)), axis=1)
     return Laplace(along(u), jnp.swapaxes(root, 1, 2), log_root, at.settled)

@@ -13,6 +13,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from marginax.small_linalg import eigh
+
 __all__ = ["Laplace", "LogDensities", "hessians", "laplace"]
 
 LogDensities = Callable[[Float[Array, "blocks p"]], Float[Array, " blocks"]]
@@ -62,7 +64,7 @@ def laplace(
     def climb(state: Any) -> Any:
         x, value, damping, done, step = state
         g = gradient(x)
-        w, v = jnp.linalg.eigh(_symmetric(-hessians(log_densities, x)))
+        w, v = eigh(_symmetric(-hessians(log_densities, x)))
         largest = jnp.max(jnp.abs(w), axis=1, keepdims=True)
         scale = jnp.maximum(jnp.abs(w), tiny * largest + jnp.finfo(x.dtype).tiny)
         along = jnp.einsum("bpk,bp->bk", v, g)
@@ -91,7 +93,7 @@ def laplace(
         jnp.zeros((), jnp.int32),
     )
     x, value, _, _, _ = jax.lax.while_loop(going, climb, first)
-    w, v = jnp.linalg.eigh(_symmetric(-hessians(log_densities, x)))
+    w, v = eigh(_symmetric(-hessians(log_densities, x)))
     largest = jnp.max(jnp.abs(w), axis=1, keepdims=True)
     scale = jnp.maximum(jnp.abs(w), 1e-8 * largest + jnp.finfo(x.dtype).tiny)
     left = jnp.sum(jnp.einsum("bpk,bp->bk", v, gradient(x)) ** 2 / scale, axis=1)

@@ -16,6 +16,7 @@ from jaxtyping import Array
 from marginax.base import Data, Key
 from marginax.inference.blocks import Blocks
 from marginax.inference.modes import Laplace, LogDensities
+from marginax.small_linalg import solve_positive
 
 __all__ = ["MOST_CHAINS", "Posterior", "can_refresh", "sampler"]
 
@@ -96,7 +97,9 @@ def sampler(
     def sample(theta: Array, at: Laplace, cloud: Array, key: Key) -> Posterior:
         start_key, chain_key = jax.random.split(key)
         cloud = cloud[:MOST_CHAINS]
-        inverse = jnp.linalg.inv(at.root) if at.root.ndim == 3 else 1 / at.root
+        inverse = (
+            solve_positive(at.root.mT @ at.root, at.root.mT) if at.root.ndim == 3 else 1 / at.root
+        )
         u = jax.vmap(jax.vmap(_apply), (None, 0))(inverse, cloud - at.mode[None])
         fresh = jax.random.normal(start_key, u.shape, u.dtype)
         lost = ~(jnp.linalg.norm(u, axis=-1, keepdims=True) < FARTHEST * size**0.5)
