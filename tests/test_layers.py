@@ -29,7 +29,7 @@ LAYERS = [
     ["natural"],
     ["inference"],
     ["latents", "comparison", "predictive", "method_choice", "summary", "saved"],
-    ["plotting", "interop"],
+    ["plotting", "interop", "many_groups"],
     ["estimate"],
     ["fit"],
     ["models"],

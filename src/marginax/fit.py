@@ -9,6 +9,8 @@
    taken only if they do not lower it; its curvature at the top is the observed information.
 4. refresh: posterior draws of the latents at the estimate, by BlackJAX chains from the cloud. Where
    the likelihood could not be computed, they give the last Newton steps and the information too.
+
+`many_groups` says how more than 50,000 groups go through these stages.
 """
 
 import warnings
@@ -21,7 +23,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from marginax import stopping
-from marginax.base import Algorithm, Key
+from marginax.base import Algorithm, Key, Particles, Theta
 from marginax.checkpoint import Checkpoint
 from marginax.estimate import Fit
 from marginax.inference.blocks import flat_latents
@@ -40,7 +42,15 @@ from marginax.inference.polish import (
 )
 from marginax.inference.polish import polish as climb_from_ends
 from marginax.inference.refresh import can_refresh
-from marginax.method_choice import choose, overdispersed, start_particles
+from marginax.many_groups import (
+    TOO_MANY_DRAWS,
+    follow,
+    has_many_groups,
+    in_batches,
+    likelihood_of_all,
+    sample_of,
+)
+from marginax.method_choice import Choice, choose, overdispersed, start_particles
 from marginax.problem import Problem, in_double
 from marginax.progress import stage
 from marginax.result import Run
@@ -111,45 +121,35 @@ def fit(
         theta_key, particle_key = jax.random.split(start_key)
         flat, unravel = ravel_pytree(problem.start_theta())
         thetas = overdispersed(np.asarray(flat, float), theta_key, restarts)
-        likelihood, climbs = _search(problem, thetas) if polish else (None, [])
+        many = algorithm is None and kernel is None and has_many_groups(problem)
+        few = sample_of(problem, theta_key) if many else problem
+        likelihood, climbs = _search(few, thetas) if polish else (None, [])
         if algorithm is None:  # the particles begin where the likelihood is high
             thetas = _distinct(thetas, climbs)
-        cloud = start_particles(problem, thetas, particle_key, choice.num_particles)
+        thetas = thetas[:1] if many else thetas
+        width = 1.0 if many and climbs else 0.1
+        cloud = start_particles(problem, thetas, particle_key, choice.num_particles, width)
     with stage(progress, "", timings, "particles"):
-        ran = run(
-            run_key,
-            choice.algorithm,
-            jax.vmap(unravel)(jnp.asarray(thetas, flat.dtype)),
-            cloud,
-            problem.data,
-            max_steps=max_steps,
-            # Newton's method does the last digits far more cheaply than the particles.
-            stop=stopping.settled(0.05) if polish and not choice.algorithm.stochastic else None,
-            restarts=len(thetas),
-            progress=progress,
-            checkpoint=checkpoint,
-            check_cloud=likelihood is None,  # otherwise the likelihood judges
-        )
-        if choice.then is not None and "interrupted" not in ran.statuses:
-            first = jax.tree.map(lambda leaf: leaf[0], (ran.theta, ran.particles))
-            ran = run(
-                run_key,
-                choice.then(*first),
-                ran.theta,
-                ran.particles,
-                problem.data,
-                max_steps=4 * max_steps,
-                restarts=len(thetas),
-                progress=progress,
-            )
+        starts = jax.vmap(unravel)(jnp.asarray(thetas, flat.dtype)), cloud
+        go = partial(in_batches, problem) if many else partial(_go, problem, choice, likelihood)
+        ran = go(*starts, run_key, max_steps, checkpoint=checkpoint, progress=progress)
     ends = np.asarray(jax.vmap(lambda theta: ravel_pytree(theta)[0])(ran.theta), float)
     with jax.enable_x64(True):
         double = in_double(problem)
         found = _first_ending(ran, ends)
         if likelihood is not None:
             with stage(progress, "Newton's last steps", timings, "polish"):
-                found = _polish(likelihood, ends, climbs, found)
-        if refresh and can_refresh() and not found.interrupted:
+                if many:
+                    found = _polish_all(double, in_double(few), ends, climbs, found)
+                else:
+                    found = _polish(likelihood, ends, climbs, found)
+    if many and found.polished is not None and "interrupted" not in ran.statuses:
+        with stage(progress, "", timings, "particles at the estimate"):
+            ran = follow(problem, ran, found.theta, run_key, progress)
+    with jax.enable_x64(True):
+        if many:
+            found = found._replace(no_draws=TOO_MANY_DRAWS)
+        elif refresh and can_refresh() and not found.interrupted:
             with stage(progress, "Drawing from the posterior", timings, "refresh"):
                 found = _refresh(double, ran, found, draw_key, with_polish=polish)
         found, at_edge = _judged(double, ran, found)
@@ -170,6 +170,49 @@ def fit(
         notes=notes(problem, ran, found),
         timings=timings,
         polished=found.polished,
+    )
+
+
+def _go(
+    problem: Problem,
+    choice: Choice,
+    likelihood: Likelihood | None,
+    theta: Theta,
+    cloud: Particles,
+    key: Key,
+    max_steps: int,
+    *,
+    checkpoint: str | Path | Checkpoint | None,
+    progress: bool | None,
+) -> Run:
+    """The particles from all starts at once, to rest."""
+    polished = likelihood is not None
+    num_starts = jax.tree.leaves(theta)[0].shape[0]
+    ran = run(
+        key,
+        choice.algorithm,
+        theta,
+        cloud,
+        problem.data,
+        max_steps=max_steps,
+        # Newton's method does the last digits far more cheaply than the particles.
+        stop=stopping.settled(0.05) if polished and not choice.algorithm.stochastic else None,
+        restarts=num_starts,
+        progress=progress,
+        checkpoint=checkpoint,
+        check_cloud=not polished,  # otherwise the likelihood judges
+    )
+    if choice.then is None or "interrupted" in ran.statuses:
+        return ran
+    return run(
+        key,
+        choice.then(*jax.tree.map(lambda leaf: leaf[0], (ran.theta, ran.particles))),
+        ran.theta,
+        ran.particles,
+        problem.data,
+        max_steps=4 * max_steps,
+        restarts=num_starts,
+        progress=progress,
     )
 
 
@@ -209,6 +252,22 @@ def _polish(
         words = "Ctrl-C during Newton's last steps: the estimate is from before them, without "
         words += "evidence and posterior draws."
         return found.at_top_of(climbs)._replace(interrupted=words)
+
+
+def _polish_all(
+    problem: Problem, few: Problem, ends: np.ndarray, climbs: list[Climb], found: Findings
+) -> Findings:
+    """The same for very many groups, of which the climbs so far have seen some."""
+    settled = [one for one in climbs if np.isfinite(one.local.value)]
+    if not settled:
+        return found
+    top = max(settled, key=lambda one: one.local.value)
+    likelihood = likelihood_of_all(problem, few, top)
+    if likelihood is None:
+        return found
+    before = _polish(likelihood, ends, [], found)
+    agreeing = sum(is_near(one.theta, top) for one in settled)
+    return before._replace(agreeing=agreeing)
 
 
 def _refresh(

@@ -20,6 +20,7 @@ from jaxtyping import Array
 from marginax import _tree, kernels, metrics, momentum, partition
 from marginax.algorithms.m_svgd_em import m_svgd_em
 from marginax.algorithms.mpgd import mpgd
+from marginax.ascent import Optimiser
 from marginax.base import Algorithm, Data, Key, Particles, Theta
 from marginax.em_gradient import LARGEST_THETA, em_gradient
 from marginax.inference.blocks import as_blocks, place, to_latent
@@ -28,7 +29,7 @@ from marginax.problem import Problem
 from marginax.scores import mean_log_joint
 from marginax.stein import Kernel
 
-__all__ = ["LARGEST_DENSE", "Choice", "choose", "overdispersed", "start_particles"]
+__all__ = ["LARGEST_DENSE", "Choice", "by_batches", "choose", "overdispersed", "start_particles"]
 
 LARGEST_DENSE = 150  # latents moved in their own dense curvature
 LARGEST_STEIN = 1000  # latents moved by a Stein flow at all
@@ -124,6 +125,26 @@ def _stein(problem: Problem, kernel: Kernel) -> Algorithm:
     )
 
 
+def by_batches(problem: Problem, theta_optimiser: Optimiser | None = None) -> Algorithm:
+    """The same for batches of groups: theta averages over them, so that only particles look ahead.
+
+    Args:
+        problem: grouped.
+        theta_optimiser: instead of the EM gradient; `optax.set_to_zero()` holds theta.
+    """
+    few = FEW_FOR_CURVATURE if problem.num_parameters > MANY_PARAMETERS else None
+    dense = problem.latent_size <= LARGEST_DENSE
+    return m_svgd_em(
+        problem.free_log_joint,
+        theta_optimiser or em_gradient(few),
+        0.5,
+        _matched("leading" if dense else "coordinates"),
+        theta_momentum=0.0,
+        particle_momentum=momentum.per_group(momentum.adaptive_restart()),
+        particle_metric=metrics.curvature(largest_block=LARGEST_DENSE),
+    )
+
+
 def _mpgd(problem: Problem, theta: Theta, particles: Particles) -> Algorithm:
     """MPGD with a step that the largest curvature allows, theta in units that match."""
 
@@ -156,13 +177,20 @@ def _mpgd(problem: Problem, theta: Theta, particles: Particles) -> Algorithm:
 
 
 def start_particles(
-    problem: Problem, thetas: np.ndarray, key: Key, num_particles: int
+    problem: Problem, thetas: np.ndarray, key: Key, num_particles: int, width: float = 0.1
 ) -> Particles:
     """Clouds around the modes of the blocks at each start of theta, a tenth as wide as they are.
 
     Narrow on purpose: the first steps of theta then see each block's best guess, not its spread,
     and the flow widens a cloud much faster than it narrows one. Blocks without dense curvature
     start where the problem says, with spread.
+
+    Args:
+        problem: grouped or not.
+        thetas: a row per start, flat and free.
+        key: for the clouds' shape.
+        num_particles: in each.
+        width: 1 where theta is known well already.
     """
     blocks = as_blocks(problem)
     z = jax.random.normal(key, (num_particles, *blocks.start.shape), blocks.start.dtype)
@@ -174,7 +202,7 @@ def start_particles(
     clouds = []
     for theta in thetas:
         at = find(jnp.asarray(theta, blocks.start.dtype), blocks.start, blocks.data)
-        clouds.append(whole(at.mode[None] + 0.1 * jnp.einsum("gpq,ngq->ngp", at.root, z)))
+        clouds.append(whole(at.mode[None] + width * jnp.einsum("gpq,ngq->ngp", at.root, z)))
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *clouds)
 
 

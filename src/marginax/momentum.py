@@ -166,7 +166,10 @@ def _look_ahead_by_group(
     def of_groups(g: Array, m: Array) -> Array:
         return jnp.sum(g * m, axis=(0, *range(2, m.ndim)))
 
-    alignment = sum(jax.tree.leaves(jax.tree.map(of_groups, direction, move)))
+    alignment = sum(
+        jax.tree.leaves(jax.tree.map(of_groups, direction, move)),
+        jnp.zeros((), jax.tree.leaves(move)[0].dtype),
+    )
     found, rule_state = jax.vmap(rule.update)(rule_state, alignment)
     alpha = jnp.asarray(found)
 

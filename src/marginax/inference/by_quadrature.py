@@ -18,10 +18,15 @@ from marginax.problem import Problem
 __all__ = ["quadrature_likelihood"]
 
 
-def quadrature_likelihood(problem: Problem) -> Likelihood:
-    """Exact up to the error of the rule, which a finer one tells."""
+def quadrature_likelihood(problem: Problem, order: int | None = None) -> Likelihood:
+    """Exact up to the error of the rule, which a finer one tells.
+
+    Args:
+        problem: grouped, in double precision.
+        order: nodes per dimension, if not the usual number.
+    """
     blocks = as_blocks(problem)
-    order = ORDERS[blocks.start.shape[1]]
+    order = order or ORDERS[blocks.start.shape[1]]
 
     def total(theta: Array, at: Laplace, data: Any) -> Array:
         return jnp.sum(quadrature(blocks, theta, at, data, order).log_marginal)
