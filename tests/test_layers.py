@@ -11,7 +11,7 @@ ROOT = Path(marginax.__file__).parent
 # Lower layers first. A module may import from layers below, and within its own line where that says
 # so.
 LAYERS = [
-    ["_version", "base", "programs", "small_linalg"],
+    ["_version", "base", "memory", "programs", "small_linalg"],
     ["checks", "_tree", "minibatch"],
     ["scores", "stein", "langevin", "momentum", "ascent", "partition"],
     ["kernels", "metrics", "em_gradient"],

@@ -50,6 +50,7 @@ from marginax.many_groups import (
     likelihood_of_all,
     sample_of,
 )
+from marginax.memory import memory_explained
 from marginax.method_choice import Choice, choose, overdispersed, start_particles
 from marginax.problem import Problem, in_double
 from marginax.progress import stage
@@ -60,6 +61,7 @@ from marginax.stein import Kernel
 __all__ = ["fit"]
 
 
+@memory_explained("fit")
 def fit(
     problem: Problem,
     *,

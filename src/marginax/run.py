@@ -26,6 +26,7 @@ from marginax.divergence import reset_momentum
 from marginax.interrupts import ctrl_c_noticed
 from marginax.lanes import Lanes, blocks_of, empty_lanes, trim
 from marginax.loop import Setup, device_counts, drive
+from marginax.memory import memory_explained
 from marginax.minibatch import batching_of, check_batch
 from marginax.progress import Report, progress_bar
 from marginax.result import Run, RunError, agreement, check_clouds
@@ -35,6 +36,7 @@ from marginax.trajectory import theta_only
 __all__ = ["run"]
 
 
+@memory_explained("run")
 def run(
     key: Key,
     algorithm: Algorithm,
@@ -88,6 +90,9 @@ def run(
     Returns:
         A `Run`: the estimate, the cloud, a status and its reason. Never NaN: a run that diverges
         ends with its last finite state.
+
+    Raises:
+        OutOfMemoryError: if the device has too little memory, with advice.
 
     Example:
         >>> import jax, jax.numpy as jnp, marginax as mx
@@ -143,7 +148,8 @@ def run(
 
     timings = {"start": time.perf_counter() - began}
     bar = progress_bar(progress, max_steps, int(lanes.num_steps.max()))
-    with bar, ctrl_c_noticed() as pressed:
+    explained = memory_explained("a block of steps", (state, data))
+    with explained, bar, ctrl_c_noticed() as pressed:
         state, lanes, endings = drive(setup, state, lanes, store, bar, timings, pressed)
     result = _result(setup, state, lanes, endings, timings)
     clouds = check_clouds(algorithm, result, data, restarts) if check_cloud else ()

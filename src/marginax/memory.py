@@ -1,0 +1,41 @@
+"""Out of memory, in a sentence: how much the run holds, and what to make smaller."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import jax
+from jaxtyping import PyTree
+
+__all__ = ["OutOfMemoryError", "memory_explained"]
+
+
+class OutOfMemoryError(MemoryError):
+    """The device has too little memory for what was asked of it."""
+
+
+@contextmanager
+def memory_explained(what: str, held: PyTree = None) -> Iterator[None]:
+    """Turns the device's own out-of-memory error into advice.
+
+    Args:
+        what: what goes on, in words.
+        held: state and data that are held meanwhile; their size is named.
+    """
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        first_line = str(error).splitlines()[0].removeprefix("RESOURCE_EXHAUSTED: ").rstrip(".")
+        raise OutOfMemoryError(
+            f"The device ran out of memory in {what} ({first_line}{_size(held)}). What helps, in "
+            "this order: batches (`run(..., batch=...)` for groups or minibatched data), fewer "
+            "particles, a smaller tile for kernels of many particles (`kernels.rbf(..., "
+            "tile=2**20)`), float32 instead of float64, and several devices (`mesh=`). On a GPU, "
+            "look whether another program holds its memory."
+        ) from error
+
+
+def _size(held: PyTree) -> str:
+    size = sum(leaf.nbytes for leaf in jax.tree.leaves(held))
+    return f"; state and data take {size / 1e9:.2g} GB" if size > 5e6 else ""
