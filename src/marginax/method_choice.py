@@ -193,16 +193,21 @@ def start_particles(
         width: 1 where theta is known well already.
     """
     blocks = as_blocks(problem)
-    z = jax.random.normal(key, (num_particles, *blocks.start.shape), blocks.start.dtype)
-    whole = jax.vmap(partial(to_latent, problem))
-    if problem.latent_size > LARGEST_DENSE:
-        cloud = whole(blocks.start[None] + 0.1 * z)
-        return jax.tree.map(lambda leaf: jnp.stack([leaf] * len(thetas)), cloud)
-    find = jax.jit(partial(place, blocks))
-    clouds = []
-    for theta in thetas:
-        at = find(jnp.asarray(theta, blocks.start.dtype), blocks.start, blocks.data)
-        clouds.append(whole(at.mode[None] + width * jnp.einsum("gpq,ngq->ngp", at.root, z)))
+
+    @jax.jit
+    def cloud_at(theta: Array, start: Array, data: Data, key: Key) -> Particles:
+        z = jax.random.normal(key, (num_particles, *start.shape), start.dtype)
+        if problem.latent_size > LARGEST_DENSE:
+            away = start[None] + 0.1 * z
+        else:
+            at = place(blocks, theta, start, data)
+            away = at.mode[None] + width * jnp.einsum("gpq,ngq->ngp", at.root, z)
+        return jax.vmap(partial(to_latent, problem))(away)
+
+    clouds = [
+        cloud_at(theta.astype(blocks.start.dtype), blocks.start, blocks.data, key)
+        for theta in thetas
+    ]
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *clouds)
 
 

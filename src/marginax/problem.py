@@ -242,8 +242,11 @@ def path_name(path: Any) -> str:
 
 def in_double(problem: Problem) -> Problem:
     """The same problem in float64; to be called where x64 is enabled."""
-    parts = {name: widened(getattr(problem, name)) for name in ("theta", "latent", "data")}
-    return replace(problem, **parts)
+    parts = {name: getattr(problem, name) for name in ("theta", "latent", "data")}
+    floats = [leaf.dtype for leaf in jax.tree.leaves(parts) if leaf.dtype.kind == "f"]
+    if all(dtype == jnp.float64 for dtype in floats):
+        return problem
+    return replace(problem, **widened(parts))
 
 
 def widened(tree: PyTree) -> PyTree:

@@ -46,12 +46,12 @@ def quadrature_likelihood(problem: Problem, order: int | None = None) -> Likelih
 
     def evaluate(theta: np.ndarray, start: Array) -> Local:
         found = [local(jnp.asarray(theta), start[rows], piece_of(blocks, rows)) for rows in pieces]
-        values, gradients, hessians, modes = zip(*found, strict=True)
+        values, gradients, hessians, modes = zip(*jax.device_get(found), strict=True)
         return Local(
-            float(sum(values)),
-            np.asarray(sum(gradients)),
-            np.asarray(sum(hessians)),
-            jnp.concatenate(modes),
+            float(np.sum(values)),
+            np.sum(gradients, axis=0),
+            np.sum(hessians, axis=0),
+            jnp.asarray(np.concatenate(modes)),
         )
 
     @jax.jit

@@ -94,16 +94,21 @@ def sampler(
         rhat, effective = potential_scale_reduction(flat), effective_sample_size(flat)
         return jnp.max(rhat), jnp.min(effective)
 
-    def sample(theta: Array, at: Laplace, cloud: Array, key: Key) -> Posterior:
-        start_key, chain_key = jax.random.split(key)
-        cloud = cloud[:MOST_CHAINS]
+    @jax.jit
+    def whitened(at: Laplace, cloud: Array, key: Key) -> Array:
+        """Where the chains start; particles that are lost are replaced by a guess."""
         inverse = (
             solve_positive(at.root.mT @ at.root, at.root.mT) if at.root.ndim == 3 else 1 / at.root
         )
         u = jax.vmap(jax.vmap(_apply), (None, 0))(inverse, cloud - at.mode[None])
-        fresh = jax.random.normal(start_key, u.shape, u.dtype)
+        fresh = jax.random.normal(key, u.shape, u.dtype)
         lost = ~(jnp.linalg.norm(u, axis=-1, keepdims=True) < FARTHEST * size**0.5)
-        found = chains(theta, at, jnp.where(lost, fresh, u), chain_key, blocks.data)
+        return jnp.where(lost, fresh, u)
+
+    def sample(theta: Array, at: Laplace, cloud: Array, key: Key) -> Posterior:
+        start_key, chain_key = jax.random.split(key)
+        start = whitened(at, cloud[:MOST_CHAINS], start_key)
+        found = chains(theta, at, start, chain_key, blocks.data)
         draws, acceptance = (np.asarray(part) for part in found)
         flat = draws.reshape(*draws.shape[:2], -1)
         moved = bool(np.all(flat.std(axis=(0, 1)) > 0))
