@@ -11,7 +11,7 @@ ROOT = Path(marginax.__file__).parent
 # Lower layers first. A module may import from layers below, and within its own line where that says
 # so.
 LAYERS = [
-    ["_version", "base", "programs"],
+    ["_version", "base", "processes", "programs"],
     ["checks", "_tree"],
     ["scores", "stein", "langevin", "momentum", "ascent", "partition"],
     ["kernels", "metrics", "em_gradient"],
@@ -19,7 +19,7 @@ LAYERS = [
     ["algorithms"],
     ["trajectory", "minibatch", "stopping", "progress", "interrupts", "checkpoint", "result"],
     ["block"],
-    ["lanes"],
+    ["lanes", "sharding"],
     ["divergence"],
     ["loop"],
     ["run"],
