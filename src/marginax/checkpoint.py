@@ -150,8 +150,10 @@ def fingerprint(
         key: the run's key.
         block_size: because the stopping rules look at blocks.
     """
-    state, data, *counts = arguments
-    traced = jax.make_jaxpr(call)(state, data, *counts)
+    state, data, *_ = arguments
+    # Of shapes alone: where arrays live would stand in the text, and may differ when resumed.
+    shapes_alone = jax.tree.map(lambda x: jax.ShapeDtypeStruct(np.shape(x), x.dtype), arguments)
+    traced = jax.make_jaxpr(call)(*shapes_alone)
     # Addresses of Python functions stand in the text and differ from process to process.
     text = re.sub(r"0x[0-9a-f]+", "", f"{traced.jaxpr} in blocks of {block_size}")
     shapes = str(jax.tree.map(lambda leaf: (np.shape(leaf), str(leaf.dtype)), state))

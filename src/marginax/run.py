@@ -121,11 +121,11 @@ def run(
     init_key, step_key = _lane_keys(key, restarts)
     init = algorithm.init if restarts is None else jax.vmap(algorithm.init)
     programs = advance if restarts is None else advance_lanes
-    compiled = programs(ById(algorithm, mark=algorithm.step), record, batch)
+    program = compiled = programs(ById(algorithm, mark=algorithm.step), record, batch)
     state = init(init_key, theta, particles)
     if layout is not None:
         state = layout.placed(state)
-        compiled = layout.keep(compiled, state)
+        compiled = layout.keep(program, state)
     setup = Setup(
         call=partial(compiled, step_key),
         reset=partial(reset_momentum, init, init_key, restarts),
@@ -145,7 +145,9 @@ def run(
     lanes = empty_lanes(compiled.eval_shape(step_key, *one_block), restarts, max_blocks)
     store = None
     if checkpoint is not None:
-        store = open_store(checkpoint, fingerprint(setup.call, one_block, key, block_size))
+        # Of the program without its layout: a run may go on with another number of devices.
+        prints = fingerprint(partial(program, step_key), one_block, key, block_size)
+        store = open_store(checkpoint, prints)
         saved = store.load((state, lanes))
         if saved is not None:
             state, lanes = saved[0], trim(saved[1], max_blocks)
