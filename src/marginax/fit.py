@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
+from jax.sharding import Mesh
 
 from marginax import stopping
 from marginax.base import Algorithm, Key
@@ -42,9 +43,11 @@ from marginax.inference.polish import polish as climb_from_ends
 from marginax.inference.refresh import can_refresh
 from marginax.method_choice import choose, overdispersed, start_particles
 from marginax.problem import Problem, in_double
+from marginax.processes import whole
 from marginax.progress import stage
 from marginax.result import Run
 from marginax.run import run
+from marginax.sharding import check_sizes
 from marginax.stein import Kernel
 
 __all__ = ["fit"]
@@ -63,6 +66,7 @@ def fit(
     refresh: bool = True,
     checkpoint: str | Path | Checkpoint | None = None,
     progress: bool | None = None,
+    mesh: Mesh | None = None,
 ) -> Fit:
     """Fits a latent-variable model by maximum marginal likelihood.
 
@@ -79,6 +83,8 @@ def fit(
         refresh: draw from the posterior of the latents at the estimate, if BlackJAX is installed.
         checkpoint: a folder, or a `Checkpoint`, for the particles' run.
         progress: show a bar; by default only on a terminal.
+        mesh: spreads particles, groups or both over devices, as in `run`; with an axis "groups" the
+            likelihood too is evaluated where its groups are.
 
     Returns:
         A `Fit`; `print(fit)` says everything.
@@ -108,10 +114,11 @@ def fit(
         choice = choose(problem, num_particles, kernel)
         if algorithm is not None:
             choice = choice._replace(algorithm=algorithm, words="the given algorithm", then=None)
+        check_sizes(mesh, choice.num_particles, problem.num_groups)
         theta_key, particle_key = jax.random.split(start_key)
         flat, unravel = ravel_pytree(problem.start_theta())
         thetas = overdispersed(np.asarray(flat, float), theta_key, restarts)
-        likelihood, climbs = _search(problem, thetas) if polish else (None, [])
+        likelihood, climbs = _search(problem, thetas, mesh) if polish else (None, [])
         if algorithm is None:  # the particles begin where the likelihood is high
             thetas = _distinct(thetas, climbs)
         cloud = start_particles(problem, thetas, particle_key, choice.num_particles)
@@ -129,6 +136,7 @@ def fit(
             progress=progress,
             checkpoint=checkpoint,
             check_cloud=likelihood is None,  # otherwise the likelihood judges
+            mesh=mesh,
         )
         if choice.then is not None and "interrupted" not in ran.statuses:
             first = jax.tree.map(lambda leaf: leaf[0], (ran.theta, ran.particles))
@@ -141,6 +149,7 @@ def fit(
                 max_steps=4 * max_steps,
                 restarts=len(thetas),
                 progress=progress,
+                mesh=mesh,
             )
     ends = np.asarray(jax.vmap(lambda theta: ravel_pytree(theta)[0])(ran.theta), float)
     with jax.enable_x64(True):
@@ -173,11 +182,13 @@ def fit(
     )
 
 
-def _search(problem: Problem, thetas: np.ndarray) -> tuple[Likelihood | None, list[Climb]]:
+def _search(
+    problem: Problem, thetas: np.ndarray, mesh: Mesh | None
+) -> tuple[Likelihood | None, list[Climb]]:
     """The likelihood as a function, and climbs from the starts, where it can be computed."""
     with jax.enable_x64(True):
         _warn_without_double()
-        likelihood = likelihood_of(in_double(problem), thetas[0])
+        likelihood = likelihood_of(in_double(problem), thetas[0], mesh)
         return likelihood, [] if likelihood is None else search(likelihood, thetas)
 
 
@@ -237,7 +248,7 @@ def _with_draws(
 ) -> Findings:
     """Posterior draws at the estimate; the estimate from them where nothing else could give it."""
     cloud = jax.vmap(partial(flat_latents, problem))(
-        jax.tree.map(lambda leaf: jnp.asarray(leaf[found.start], float), ran.particles)
+        jax.tree.map(lambda leaf: jnp.asarray(whole(leaf[found.start]), float), ran.particles)
     )
     if with_polish and not (found.evidence and believable(found.evidence)):
         climbed = by_draws(problem, found.theta, cloud, key)

@@ -24,7 +24,7 @@ from marginax.base import Data, Particles, Theta
 from marginax.block import Block
 from marginax.processes import spans_processes
 
-__all__ = ["Layout", "check_mesh", "lay_out", "num_shards", "over_groups"]
+__all__ = ["Layout", "check_mesh", "check_sizes", "lay_out", "num_shards", "over_groups"]
 
 AXES = ("particles", "groups")
 
@@ -141,12 +141,33 @@ def lay_out(mesh: Mesh, particles: Particles, restarts: int | None) -> Layout:
     return Layout(mesh, lead, num_groups, frozenset(np.shape(leaf) for _, leaf in found))
 
 
-def over_groups(mesh: Mesh | None, tree: PyTree) -> PyTree:
-    """Arrays with a leading axis over groups, each device with its own; as they are without one."""
+def check_sizes(mesh: Mesh | None, num_particles: int, num_groups: int | None) -> None:
+    """Refuses before anything is computed what `lay_out` would refuse later."""
+    if mesh is None:
+        return
+    sizes = {"particles": num_particles, "groups": num_groups}
+    for name in check_mesh(mesh).axis_names:
+        length = sizes[name]
+        if length is None:
+            raise ValueError(
+                "mesh has an axis 'groups', but this problem has no groups: use a mesh over "
+                "'particles', or `Problem.grouped` if its latents fall into independent groups."
+            )
+        _check_divides(mesh, name, length)
+
+
+def over_groups(mesh: Mesh | None, num_groups: int, tree: PyTree) -> PyTree:
+    """Leaves whose leading axis runs over so many groups, each device with its own of them.
+
+    Other leaves, and all leaves without a mesh over groups, stay as they are.
+    """
     if mesh is None or "groups" not in mesh.axis_names:
         return tree
+    _check_divides(mesh, "groups", num_groups)
     sharding = NamedSharding(check_mesh(mesh), PartitionSpec("groups"))
-    return jax.tree.map(lambda leaf: _placed(leaf, sharding), tree)
+    return jax.tree.map(
+        lambda leaf: _placed(leaf, sharding) if np.shape(leaf)[:1] == (num_groups,) else leaf, tree
+    )
 
 
 def num_shards(mesh: Mesh | None) -> int:
