@@ -60,18 +60,22 @@ class Layout(NamedTuple):
 
         return jax.tree_util.tree_map_with_path(of_leaf, state)
 
-    def spread(self, theta: Theta, particles: Particles, data: Data) -> tuple[Any, Any, Any]:
-        """The start and the data, each on its devices."""
+    def of_data(self, data: Data) -> Any:
+        """A sharding for every leaf of the data: by groups where it has a row for each."""
 
-        def row(leaf: Any) -> Any:
+        def of_leaf(leaf: Any) -> NamedSharding:
             by_group = self.num_groups is not None and np.shape(leaf)[:1] == (self.num_groups,)
             spec = PartitionSpec("groups") if by_group else PartitionSpec()
-            return _placed(leaf, NamedSharding(self.mesh, spec))
+            return NamedSharding(self.mesh, spec)
 
+        return jax.tree.map(of_leaf, data)
+
+    def spread(self, theta: Theta, particles: Particles, data: Data) -> tuple[Any, Any, Any]:
+        """The start and the data, each on its devices."""
         return (
             jax.tree.map(lambda leaf: _placed(leaf, self.replicated), theta),
             jax.tree.map(lambda leaf: _placed(leaf, self._of_cloud()), particles),
-            jax.tree.map(row, data),
+            jax.tree.map(_placed, data, self.of_data(data)),
         )
 
     def placed(self, state: Any) -> Any:
