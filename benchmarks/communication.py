@@ -19,6 +19,7 @@ from jax.sharding import AxisType, Mesh  # noqa: E402
 
 import marginax as mx  # noqa: E402
 from benchmarks.tables import save  # noqa: E402
+from marginax.method_choice import choose  # noqa: E402
 from marginax.sharding import lay_out  # noqa: E402
 
 NUM_PARTICLES, NUM_GROUPS, NUM_OBSERVATIONS = 1024, 4096, 8
@@ -128,18 +129,23 @@ def methods() -> dict[str, Any]:
     The model: y_gi ~ N(x_g0 + x_g1 t_i, 1), x_g ~ N(mean, sd^2).
     """
 
-    def log_joint(theta: Any, x: Any, y: Any) -> Any:
+    def of_a_group(theta: Any, x: Any, y: Any) -> Any:
         t = jnp.linspace(-1.0, 1.0, NUM_OBSERVATIONS, dtype=y.dtype)
         z = (x - theta["mean"]) * jnp.exp(-theta["log_sd"])
-        each = y - x[:, :1] - x[:, 1:] * t[None]
-        return -0.5 * jnp.sum(z**2) - x.shape[0] * jnp.sum(theta["log_sd"]) - 0.5 * jnp.sum(each**2)
+        each = y - x[0] - x[1] * t
+        return -0.5 * jnp.sum(z**2) - jnp.sum(theta["log_sd"]) - 0.5 * jnp.sum(each**2)
 
-    rbf = mx.kernels.rbf(1.0)
+    theta = {name: jnp.zeros(2, jnp.float32) for name in ("mean", "log_sd")}
+    y = jnp.zeros((NUM_GROUPS, NUM_OBSERVATIONS), jnp.float32)
+    latent = jnp.zeros(2, jnp.float32)
+    problem = mx.Problem.grouped(of_a_group, y, theta=theta, latent=latent)
+    log_joint, rbf = problem.free_log_joint, mx.kernels.rbf(1.0)
     return {
         "M-SVGD-EM, one kernel over the whole latent": mx.m_svgd_em(log_joint, 0.1, 0.1, rbf),
         "M-SVGD-EM, a kernel per group": mx.m_svgd_em(
             log_joint, 0.1, 0.1, mx.kernels.blockwise(rbf, "leading")
         ),
+        "M-SVGD-EM as `fit` runs it": choose(problem, NUM_PARTICLES, None).algorithm,
         "MPGD": mx.mpgd(log_joint, 0.01, 1.0, 10.0),
     }
 
@@ -147,7 +153,7 @@ def methods() -> dict[str, Any]:
 def compiled(algorithm: Any, axes: dict[str, int]) -> Any:
     """One step, compiled for arrays that are described and do not exist."""
     shape = jax.ShapeDtypeStruct
-    theta = {name: shape((1, 2), jnp.float32) for name in ("mean", "log_sd")}
+    theta = {name: shape((2,), jnp.float32) for name in ("mean", "log_sd")}
     particles = shape((NUM_PARTICLES, NUM_GROUPS, 2), jnp.float32)
     data = shape((NUM_GROUPS, NUM_OBSERVATIONS), jnp.float32)
     key = jax.eval_shape(lambda: jax.random.key(0))
