@@ -28,6 +28,10 @@ def test_only_theta_is_sent_between_groups():
     holds("only_theta_is_sent_between_groups")
 
 
+def test_the_cloud_stays_where_it_was_put():
+    holds("kept_where_xla_would_not")
+
+
 def test_the_likelihood_goes_group_by_group():
     holds("likelihood_by_groups")
 
