@@ -64,6 +64,7 @@ def main():
         max_steps=int(MAX_STEPS),
         block_size=10,
         stop=mx.stopping.never(),
+        record=lambda state, info: state.particles,  # spread over the processes, and yet kept
         callback=slow_down,
         progress=True,
         checkpoint=None if FOLDER == "-" else mx.Checkpoint(FOLDER, every_seconds=0.0),
