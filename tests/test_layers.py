@@ -11,7 +11,7 @@ ROOT = Path(marginax.__file__).parent
 # Lower layers first. A module may import from layers below, and within its own line where that says
 # so.
 LAYERS = [
-    ["_version", "base", "memory", "programs", "small_linalg"],
+    ["_version", "base", "memory", "processes", "programs", "small_linalg"],
     ["checks", "_tree", "minibatch"],
     ["scores", "stein", "langevin", "momentum", "ascent", "partition"],
     ["kernels", "metrics", "em_gradient"],
@@ -19,7 +19,7 @@ LAYERS = [
     ["algorithms"],
     ["trajectory", "local", "stopping", "progress", "interrupts", "checkpoint", "result"],
     ["block"],
-    ["lanes"],
+    ["lanes", "sharding"],
     ["divergence"],
     ["loop"],
     ["run"],

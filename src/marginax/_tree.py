@@ -33,8 +33,12 @@ def difference(tree: PyTree, other: PyTree) -> PyTree:
 
 def inner(tree: PyTree, other: PyTree) -> Array:
     """The Euclidean inner product of two trees of the same structure, at full precision."""
+    # Not `vdot`, which makes a vector of each first: of a cloud spread over devices by its second
+    # axis, all of it would have to be sent to every device.
     products = jax.tree.map(
-        lambda x, y: jnp.vdot(x, y, precision=jax.lax.Precision.HIGHEST), tree, other
+        lambda x, y: jnp.tensordot(x, y, jnp.ndim(x), precision=jax.lax.Precision.HIGHEST),
+        tree,
+        other,
     )
     leaves = jax.tree.leaves(products)
     dtype = jnp.result_type(*leaves) if leaves else jnp.result_type(float)

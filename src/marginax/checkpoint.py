@@ -18,6 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
+from marginax.processes import whole
+
 __all__ = ["Checkpoint", "CheckpointError", "Store", "fingerprint", "open_store"]
 
 
@@ -86,16 +88,16 @@ def open_store(checkpoint: Checkpoint, prints: dict[str, str]) -> Store:
     def save(num_steps: int, tree: PyTree) -> None:
         if num_steps in manager.all_steps():
             return  # nothing has happened since
-        host = _to_host(tree)
-        shapes = {name: [list(leaf.shape), str(leaf.dtype)] for name, leaf in host.items()}
+        leaves = _leaves(tree)
+        shapes = {name: [list(leaf.shape), str(leaf.dtype)] for name, leaf in leaves.items()}
         note = {
             "prints": prints,
-            "checksum": _digest(host),
+            "checksum": _digest(leaves),
             "shapes": shapes,
             "jax": jax.__version__,
         }
         arguments = ocp.args.Composite(
-            run=ocp.args.StandardSave(host), note=ocp.args.JsonSave(note)
+            run=ocp.args.StandardSave(leaves), note=ocp.args.JsonSave(note)
         )
         try:
             manager.save(num_steps, args=arguments, force=True)
@@ -112,7 +114,7 @@ def open_store(checkpoint: Checkpoint, prints: dict[str, str]) -> Store:
                 continue
             _check_same_run(directory, note, prints)
             try:
-                room = {name: np.empty(*shape) for name, shape in note["shapes"].items()}
+                room = _room(note["shapes"], like)
                 read = ocp.args.Composite(run=ocp.args.StandardRestore(room))
                 tree = manager.restore(step, args=read)["run"]
                 if _digest(tree) != note["checksum"]:
@@ -120,7 +122,7 @@ def open_store(checkpoint: Checkpoint, prints: dict[str, str]) -> Store:
             except Exception as error:
                 _pass_over(manager, step, error)
                 continue
-            return _from_host(tree, like)
+            return _like(tree, like)
         return None
 
     def is_busy() -> bool:
@@ -148,16 +150,18 @@ def fingerprint(
         key: the run's key.
         block_size: because the stopping rules look at blocks.
     """
-    state, data, *counts = arguments
-    traced = jax.make_jaxpr(call)(state, data, *counts)
+    state, data, *_ = arguments
+    # Of shapes alone: where arrays live would stand in the text, and may differ when resumed.
+    shapes_alone = jax.tree.map(lambda x: jax.ShapeDtypeStruct(np.shape(x), x.dtype), arguments)
+    traced = jax.make_jaxpr(call)(*shapes_alone)
     # Addresses of Python functions stand in the text and differ from process to process.
     text = re.sub(r"0x[0-9a-f]+", "", f"{traced.jaxpr} in blocks of {block_size}")
     shapes = str(jax.tree.map(lambda leaf: (np.shape(leaf), str(leaf.dtype)), state))
     return {
-        "algorithm": _digest([np.frombuffer(text.encode(), np.uint8), _to_host(traced.consts)]),
+        "algorithm": _digest([np.frombuffer(text.encode(), np.uint8), _leaves(traced.consts)]),
         "shapes": hashlib.sha256(shapes.encode()).hexdigest(),
-        "start": _digest(_to_host((key, state))),
-        "data": _digest(_to_host(data)),
+        "start": _digest(_leaves((key, state))),
+        "data": _digest(_leaves(data)),
     }
 
 
@@ -202,22 +206,49 @@ def _is_key(leaf: Any) -> bool:
     return isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
-def _to_host(tree: PyTree) -> PyTree:
-    """NumPy arrays in a plain dict, typed keys as their data: any orbax can write that."""
-
-    def host(leaf: Any) -> np.ndarray:
-        return np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
-
-    return {f"{i:04d}": host(leaf) for i, leaf in enumerate(jax.tree.leaves(tree))}
+def _is_shared(leaf: Any) -> bool:
+    """Whether parts of it are on the devices of other processes."""
+    return isinstance(leaf, jax.Array) and not leaf.is_fully_addressable
 
 
-def _from_host(leaves: dict[str, np.ndarray], like: PyTree) -> PyTree:
+def _leaves(tree: PyTree) -> dict[str, Any]:
+    """NumPy arrays in a plain dict, typed keys as their data: any orbax can write that.
+
+    Arrays that several processes share stay as they are: each process writes its own part.
+    """
+
+    def plain(leaf: Any) -> Any:
+        leaf = jax.random.key_data(leaf) if _is_key(leaf) else leaf
+        return leaf if _is_shared(leaf) else np.asarray(leaf)
+
+    return {f"{i:04d}": plain(leaf) for i, leaf in enumerate(jax.tree.leaves(tree))}
+
+
+def _room(shapes: dict[str, Any], like: PyTree) -> dict[str, Any]:
+    """What is to be read: NumPy arrays, or this process's part of an array that several share."""
+    templates = _leaves(like)
+
+    def room(name: str, shape: list[int], dtype: str) -> Any:
+        if _is_shared(templates[name]):
+            sharding = templates[name].sharding
+            return jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)
+        return np.empty(shape, dtype)
+
+    return {name: room(name, *shape) for name, shape in shapes.items()}
+
+
+def _like(leaves: dict[str, Any], like: PyTree) -> PyTree:
+    """The leaves in the structure, the types and the places of `like`."""
     templates, structure = jax.tree.flatten(like)
 
-    def device(leaf: np.ndarray, template: Any) -> Any:
+    def device(leaf: Any, template: Any) -> Any:
         if _is_key(template):
             return jax.random.wrap_key_data(jnp.asarray(leaf), impl=jax.random.key_impl(template))
-        return jnp.asarray(leaf) if isinstance(template, jax.Array) else np.asarray(leaf)
+        if not isinstance(template, jax.Array):
+            return np.asarray(leaf)
+        # Not committed to a device unless it was before: jit may then move it.
+        spread = template.committed and not _is_shared(leaf)
+        return jax.device_put(leaf, template.sharding) if spread else jnp.asarray(leaf)
 
     ordered = [leaves[name] for name in sorted(leaves)]
     return jax.tree.unflatten(structure, map(device, ordered, templates))
@@ -226,7 +257,7 @@ def _from_host(leaves: dict[str, np.ndarray], like: PyTree) -> PyTree:
 def _digest(tree: PyTree) -> str:
     digest = hashlib.sha256()
     for leaf in jax.tree.leaves(tree):
-        array = np.ascontiguousarray(leaf)
+        array = np.ascontiguousarray(whole(leaf))  # one at a time: all of it may be large
         digest.update(f"{array.shape}{array.dtype}".encode())
         digest.update(array.tobytes())
     return digest.hexdigest()

@@ -15,6 +15,7 @@ from jax.tree_util import keystr, tree_flatten_with_path
 from jaxtyping import Array, PyTree
 
 from marginax.base import ById, Data, LogJoint, Particles, Theta
+from marginax.processes import whole
 from marginax.programs import recent
 
 __all__ = [
@@ -93,7 +94,7 @@ def check_log_joint(log_joint: LogJoint, theta: Theta, particles: Particles, dat
         _check_log_joint_shape(log_joint, theta, particles, data)  # says what is wrong, in words
         raise
     if not is_traced(values):  # it is if log_joint closes over something that is being traced
-        _check_log_joint_values(jax.device_get(scores), jax.device_get(values))
+        _check_log_joint_values(*jax.tree.map(whole, (scores, values)))
 
 
 def is_traced(value: Any) -> bool:
@@ -215,7 +216,7 @@ def _check_finite(tree: PyTree, name: str) -> None:
     for path, leaf in tree_flatten_with_path(tree)[0]:
         if is_traced(leaf):
             continue
-        bad = int(np.sum(~np.isfinite(np.asarray(leaf))))
+        bad = int(np.sum(~np.isfinite(whole(leaf))))
         if bad:
             raise ValueError(
                 f"{name}{keystr(path)} is not finite at the start: {bad} of its {leaf.size} values "

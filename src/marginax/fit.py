@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
+from jax.sharding import Mesh
 
 from marginax import stopping
 from marginax.base import Algorithm, Key, Particles, Theta
@@ -53,9 +54,11 @@ from marginax.many_groups import (
 from marginax.memory import memory_explained
 from marginax.method_choice import Choice, choose, overdispersed, start_particles
 from marginax.problem import Problem, in_double
+from marginax.processes import whole
 from marginax.progress import stage
 from marginax.result import Run
 from marginax.run import run
+from marginax.sharding import check_sizes
 from marginax.stein import Kernel
 
 __all__ = ["fit"]
@@ -75,6 +78,7 @@ def fit(
     refresh: bool = True,
     checkpoint: str | Path | Checkpoint | None = None,
     progress: bool | None = None,
+    mesh: Mesh | None = None,
 ) -> Fit:
     """Fits a latent-variable model by maximum marginal likelihood.
 
@@ -91,6 +95,8 @@ def fit(
         refresh: draw from the posterior of the latents at the estimate, if BlackJAX is installed.
         checkpoint: a folder, or a `Checkpoint`, for the particles' run.
         progress: show a bar; by default only on a terminal.
+        mesh: spreads particles, groups or both over devices, as in `run`; with an axis "groups" the
+            likelihood too is evaluated where its groups are.
 
     Returns:
         A `Fit`; `print(fit)` says everything.
@@ -120,12 +126,13 @@ def fit(
         choice = choose(problem, num_particles, kernel)
         if algorithm is not None:
             choice = choice._replace(algorithm=algorithm, words="the given algorithm", then=None)
+        check_sizes(mesh, choice.num_particles, problem.num_groups)
         theta_key, particle_key = jax.random.split(start_key)
         flat, unravel = ravel_pytree(problem.start_theta())
         thetas = overdispersed(np.asarray(flat, float), theta_key, restarts)
-        many = algorithm is None and kernel is None and has_many_groups(problem)
+        many = algorithm is None and kernel is None and has_many_groups(problem) and mesh is None
         few = sample_of(problem, theta_key) if many else problem
-        likelihood, climbs = _search(few, thetas) if polish else (None, [])
+        likelihood, climbs = _search(few, thetas, mesh) if polish else (None, [])
         if algorithm is None:  # the particles begin where the likelihood is high
             thetas = _distinct(thetas, climbs)
         thetas = thetas[:1] if many else thetas
@@ -133,7 +140,11 @@ def fit(
         cloud = start_particles(problem, thetas, particle_key, choice.num_particles, width)
     with stage(progress, "", timings, "particles"):
         starts = jax.vmap(unravel)(jnp.asarray(thetas, flat.dtype)), cloud
-        go = partial(in_batches, problem) if many else partial(_go, problem, choice, likelihood)
+        go = (
+            partial(in_batches, problem)
+            if many
+            else partial(_go, problem, choice, likelihood, mesh)
+        )
         ran = go(*starts, run_key, max_steps, checkpoint=checkpoint, progress=progress)
     ends = np.asarray(jax.vmap(lambda theta: ravel_pytree(theta)[0])(ran.theta), float)
     with jax.enable_x64(True):
@@ -179,6 +190,7 @@ def _go(
     problem: Problem,
     choice: Choice,
     likelihood: Likelihood | None,
+    mesh: Mesh | None,
     theta: Theta,
     cloud: Particles,
     key: Key,
@@ -203,6 +215,7 @@ def _go(
         progress=progress,
         checkpoint=checkpoint,
         check_cloud=not polished,  # otherwise the likelihood judges
+        mesh=mesh,
     )
     if choice.then is None or "interrupted" in ran.statuses:
         return ran
@@ -215,14 +228,17 @@ def _go(
         max_steps=4 * max_steps,
         restarts=num_starts,
         progress=progress,
+        mesh=mesh,
     )
 
 
-def _search(problem: Problem, thetas: np.ndarray) -> tuple[Likelihood | None, list[Climb]]:
+def _search(
+    problem: Problem, thetas: np.ndarray, mesh: Mesh | None
+) -> tuple[Likelihood | None, list[Climb]]:
     """The likelihood as a function, and climbs from the starts, where it can be computed."""
     with jax.enable_x64(True):
         _warn_without_double()
-        likelihood = likelihood_of(in_double(problem), thetas[0])
+        likelihood = likelihood_of(in_double(problem), thetas[0], mesh)
         return likelihood, [] if likelihood is None else search(likelihood, thetas)
 
 
@@ -298,7 +314,7 @@ def _with_draws(
 ) -> Findings:
     """Posterior draws at the estimate; the estimate from them where nothing else could give it."""
     cloud = jax.vmap(partial(flat_latents, problem))(
-        jax.tree.map(lambda leaf: jnp.asarray(leaf[found.start], float), ran.particles)
+        jax.tree.map(lambda leaf: jnp.asarray(whole(leaf[found.start]), float), ran.particles)
     )
     if with_polish and not (found.evidence and believable(found.evidence)):
         climbed = by_draws(problem, found.theta, cloud, key)

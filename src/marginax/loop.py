@@ -15,6 +15,7 @@ from marginax.block import Block, BlockSummary, magnitude, unpack
 from marginax.checkpoint import Checkpoint, CheckpointError, Store
 from marginax.divergence import backtracking_words, guarded_block
 from marginax.lanes import Lanes, append, blocks_of, on_host, trim
+from marginax.processes import agreed
 from marginax.progress import Report, show
 from marginax.stopping import StoppingRule, Verdict
 
@@ -35,6 +36,7 @@ class Setup(NamedTuple):
     is_averaged: bool
     callback: Callable[[Report], bool | None] | None
     checkpoint: Checkpoint | None
+    together: bool = False  # whether several processes take part, which must decide alike
 
 
 def drive(
@@ -47,16 +49,17 @@ def drive(
     pressed: list[int],
 ) -> tuple[Any, Lanes, list[Verdict]]:
     """The loop over blocks, until every lane has ended or `pressed` says that Ctrl-C was."""
-    began, seconds_before = time.perf_counter(), float(lanes.seconds)
+    together = setup.together
+    began, seconds_before = agreed(together, time.perf_counter())[0], float(lanes.seconds)
     endings = _judge(setup, lanes, [_RUNNING] * len(lanes.num_steps))
     sizes = _lane_sizes if setup.restarts is not None else _size
     start_size = on_host(sizes((state.theta, state.particles)), setup.restarts)
     last_save = last_read = began
-    block_seconds = 0.0
+    block_seconds, stopped = 0.0, False
     ahead: Block | None = None  # launched before the block before it was judged
     try:
         while _RUNNING in endings:
-            if pressed:
+            if stopped or (pressed and not together):
                 raise KeyboardInterrupt
             steps = _next_steps(setup, lanes.num_steps, endings)
             launched = ahead
@@ -76,11 +79,12 @@ def drive(
                 setup.restarts,
                 setup.may_backtrack,
             )
-            last_read, block_seconds = time.perf_counter(), time.perf_counter() - last_read
+            busy, stopped = store is not None and store.is_busy(), bool(pressed)
+            now, busy, stopped = agreed(together, time.perf_counter(), busy, stopped)
+            last_read, block_seconds = now, now - last_read
             if failures or np.any(factor != lanes.factor):
                 ahead = None
             endings = [failures.get(lane, ending) for lane, ending in enumerate(endings)]
-            now = time.perf_counter()
             timings.setdefault("first_block", now - began)
             # One assignment, so that Ctrl-C finds state and book either before or after the block.
             state, lanes = (
@@ -93,10 +97,11 @@ def drive(
             ahead = ahead if before == endings else None
             report = _report(lanes, unpack(block.summary), endings)
             show(bar, report)
-            if setup.callback is not None and setup.callback(report):
+            asked = setup.callback is not None and bool(setup.callback(report))
+            if setup.callback is not None and agreed(together, 0.0, asked)[1]:
                 endings = _end_all(endings, "The callback asked to stop.")
             due = setup.checkpoint and now - last_save >= setup.checkpoint.every_seconds
-            if store is not None and due and not store.is_busy():
+            if store is not None and due and not busy:
                 _save(store, state, lanes)
                 last_save = now
     except KeyboardInterrupt:

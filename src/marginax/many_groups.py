@@ -141,10 +141,10 @@ def likelihood_of_all(problem: Problem, few: Problem, top: Climb) -> Likelihood 
     covariance = np.linalg.pinv(-top.local.hessian)
     errors = np.sqrt(np.abs(np.diag(covariance)) * few.num_groups / problem.num_groups)
     for order in range(5, ORDERS[size], 2):
-        there = quadrature_likelihood(few, order).evaluate(top.theta, top.local.extra)
+        there = quadrature_likelihood(few, order=order).evaluate(top.theta, top.local.extra)
         moved = covariance @ (there.gradient - top.local.gradient)
         if np.all(np.abs(moved) < NEGLIGIBLE * errors):
-            return quadrature_likelihood(problem, order)
+            return quadrature_likelihood(problem, order=order)
     return quadrature_likelihood(problem)
 
 

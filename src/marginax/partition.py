@@ -24,6 +24,7 @@ from jaxtyping import Array, Float
 
 from marginax.base import Latent, Particles
 from marginax.checks import is_traced
+from marginax.processes import whole
 
 __all__ = [
     "Family",
@@ -82,7 +83,7 @@ def check_spread(over: Over, particles: Particles) -> None:
     for family, part in zip(found, split(found, particles), strict=True):
         if part.shape[1] == 1 or is_traced(part):  # inside jit nothing has a value yet
             continue
-        rows = np.asarray(part)
+        rows = whole(part)
         together = np.all(rows == rows[:, :1], axis=(1, 2))
         if np.any(together):
             where = (

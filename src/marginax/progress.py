@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from marginax.processes import is_first
+
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # a notebook without ipywidgets: a bar of text will do
     from tqdm.auto import tqdm
@@ -42,6 +44,7 @@ class Report(NamedTuple):
 def progress_bar(progress: bool | None, max_steps: int, num_steps: int) -> Any:
     """A bar over steps: shown if asked, hidden if not wanted, and by default only on a terminal."""
     hidden = None if progress is None else not progress  # None: tqdm looks for a terminal
+    hidden = hidden if is_first() else True  # one bar, however many processes
     return tqdm(total=max_steps, initial=num_steps, unit="step", disable=hidden, leave=True)
 
 
@@ -57,7 +60,7 @@ def stage(
         timings: where the seconds are noted.
         name: under this name.
     """
-    shown = words and (sys.stderr.isatty() if progress is None else progress)
+    shown = words and (sys.stderr.isatty() if progress is None else progress) and is_first()
     began = time.perf_counter()
     if shown:
         print(f"{words} ...", end="", file=sys.stderr, flush=True)

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
+from jax.sharding import Mesh
 from jaxtyping import Array, PyTree
 
 from marginax import stopping
@@ -28,8 +29,10 @@ from marginax.lanes import Lanes, blocks_of, empty_lanes, trim
 from marginax.loop import Setup, device_counts, drive
 from marginax.memory import memory_explained
 from marginax.minibatch import batching_of, check_batch
+from marginax.processes import last_words, spans_processes
 from marginax.progress import Report, progress_bar
 from marginax.result import Run, RunError, agreement, check_clouds
+from marginax.sharding import lay_out
 from marginax.stopping import Verdict
 from marginax.trajectory import theta_only
 
@@ -57,6 +60,7 @@ def run(
     checkpoint: str | Path | Checkpoint | None = None,
     throw: bool = False,
     check_cloud: bool = True,
+    mesh: Mesh | None = None,
 ) -> Run:
     """Runs an algorithm until a stopping rule fires, and says how it ended.
 
@@ -86,6 +90,9 @@ def run(
         checkpoint: a folder, or a `Checkpoint`; a run that finds its own checkpoint there resumes.
         throw: raise `RunError` for every ending but "converged".
         check_cloud: judge the cloud at the end (`Run.clouds`), which compiles a few seconds.
+        mesh: spreads the run over the devices of a `jax.make_mesh` with an axis "particles" (the
+            leading axis of the particles), "groups" (the axis after it, and the leading axis of
+            those leaves of data that have its length), or both. The answer is the same.
 
     Returns:
         A `Run`: the estimate, the cloud, a status and its reason. Never NaN: a run that diverges
@@ -107,6 +114,9 @@ def run(
     began = time.perf_counter()
     _check_arguments(max_steps, block_size, on_divergence, restarts)
     _check_catch_up(catch_up, batch, algorithm)
+    layout = None if mesh is None else lay_out(mesh, particles, restarts)
+    if layout is not None:
+        theta, particles, data = layout.spread(theta, particles, data)
     theta, particles = _check_starts(algorithm, theta, particles, data, restarts)
     data = jax.tree.map(jnp.asarray, data)
     if batch is not None:
@@ -121,7 +131,11 @@ def run(
     init_key, step_key = _lane_keys(key, restarts)
     init = algorithm.init if restarts is None else jax.vmap(algorithm.init)
     programs = advance if restarts is None else advance_lanes
-    compiled = programs(ById(algorithm, mark=algorithm.step), record, batch, catch_up)
+    program = compiled = programs(ById(algorithm, mark=algorithm.step), record, batch, catch_up)
+    state = init(init_key, theta, particles)
+    if layout is not None:
+        state = layout.placed(state)
+        compiled = layout.keep(program, state)
     setup = Setup(
         call=partial(compiled, step_key),
         reset=partial(reset_momentum, init, init_key, restarts),
@@ -134,22 +148,26 @@ def run(
         is_averaged=algorithm.stochastic or batch is not None,
         callback=callback,
         checkpoint=checkpoint,
+        together=spans_processes(mesh),
     )
-    state = init(init_key, theta, particles)
     max_blocks = -(-max_steps // block_size) + 1
     one_block = (state, data, *device_counts(setup, *np.ones((3, restarts or 1))))
     lanes = empty_lanes(compiled.eval_shape(step_key, *one_block), restarts, max_blocks)
     store = None
     if checkpoint is not None:
-        store = open_store(checkpoint, fingerprint(setup.call, one_block, key, block_size))
+        # Of the program without its layout: a run may go on with another number of devices.
+        prints = fingerprint(partial(program, step_key), one_block, key, block_size)
+        store = open_store(checkpoint, prints)
         saved = store.load((state, lanes))
         if saved is not None:
             state, lanes = saved[0], trim(saved[1], max_blocks)
 
     timings = {"start": time.perf_counter() - began}
     bar = progress_bar(progress, max_steps, int(lanes.num_steps.max()))
+    folder = None if checkpoint is None else checkpoint.directory
     explained = memory_explained("a block of steps", (state, data))
-    with explained, bar, ctrl_c_noticed() as pressed:
+    watched = last_words(setup.together, folder)
+    with watched, bar, ctrl_c_noticed(not setup.together) as pressed, explained:
         state, lanes, endings = drive(setup, state, lanes, store, bar, timings, pressed)
     result = _result(setup, state, lanes, endings, timings)
     clouds = check_clouds(algorithm, result, data, restarts) if check_cloud else ()

@@ -10,11 +10,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
+from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
 from marginax.base import Data, Latent
 from marginax.inference.modes import Laplace, LogDensities, laplace
 from marginax.problem import Problem
+from marginax.sharding import num_shards, over_groups
 
 __all__ = [
     "Blocks",
@@ -40,16 +42,19 @@ class Blocks(NamedTuple):
         start: where a mode search starts, [blocks, size].
         divisible: whether the data have a leading axis over blocks, so that some blocks can be
             evaluated alone.
+        mesh: over whose devices the groups are spread, if any.
     """
 
     log_densities: Callable[[Array, Array, Any], Array]
     data: Data
     start: Float[Array, "blocks size"]
     divisible: bool
+    mesh: Mesh | None = None
 
 
-def as_blocks(problem: Problem) -> Blocks:
-    """The blocks of a problem."""
+def as_blocks(problem: Problem, mesh: Mesh | None = None) -> Blocks:
+    """The blocks of a problem, groups spread over the devices of a mesh that has such an axis."""
+    mesh = None if problem.num_groups is None else mesh
     _, unravel = ravel_pytree(problem.start_theta())
 
     def log_densities(theta: Array, x: Array, data: Data) -> Array:
@@ -58,11 +63,13 @@ def as_blocks(problem: Problem) -> Blocks:
             return problem.free_log_joint(unravel(theta), latent, data)[None]
         return problem.free_group_log_joints(unravel(theta), latent, data)
 
+    start = flat_latents(problem, problem.start_latent())
     return Blocks(
         log_densities,
-        problem.data,
-        flat_latents(problem, problem.start_latent()),
+        over_groups(mesh, len(start), problem.data),
+        over_groups(mesh, len(start), start),
         divisible=problem.group_log_joint is not None,
+        mesh=mesh,
     )
 
 
@@ -72,10 +79,12 @@ def in_pieces(blocks: Blocks, points_per_block: int) -> list[slice]:
     Blocks that are known all at once only are one piece; `finite_values` then divides the points.
     """
     num_blocks = len(blocks.start)
-    most = max(1, MOST_POINTS // points_per_block)
+    shards = num_shards(blocks.mesh)
+    most = shards * max(1, MOST_POINTS // points_per_block)
     if not blocks.divisible or num_blocks <= most:
         return [slice(0, num_blocks)]
     size = -(-num_blocks // -(-num_blocks // most))  # pieces of nearly the same size
+    size = -(-size // shards) * shards  # which every device has the same share of
     return [slice(first, first + size) for first in range(0, num_blocks, size)]
 
 
@@ -83,7 +92,9 @@ def piece_of(blocks: Blocks, rows: slice) -> Data:
     """The data of some blocks."""
     if not blocks.divisible:
         return blocks.data
-    return jax.tree.map(lambda leaf: leaf[rows], blocks.data)
+    data = jax.tree.map(lambda leaf: leaf[rows], blocks.data)
+    first, end, _ = rows.indices(len(blocks.start))
+    return over_groups(blocks.mesh, end - first, data)
 
 
 def place(blocks: Blocks, theta: Array, start: Float[Array, "blocks size"], data: Data) -> Laplace:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array
 
 from marginax.inference.blocks import Blocks, as_blocks, in_pieces, piece_of, place
@@ -51,9 +52,11 @@ class _Known(NamedTuple):
         return bool(np.any(np.abs(np.diag(self.hessian)) * away**2 > 0.02**2))
 
 
-def importance_likelihood(problem: Problem, theta: np.ndarray) -> Likelihood:
+def importance_likelihood(
+    problem: Problem, theta: np.ndarray, mesh: Mesh | None = None
+) -> Likelihood:
     """With the proposal, Gaussian or t, that has the largest effective sample size at theta."""
-    parts = _compile(problem)
+    parts = _compile(problem, mesh)
     num_draws = JOINT_DRAWS if problem.num_groups is None else GROUP_DRAWS
     size = parts.blocks.start.shape[1]
     proposals = [standard_draws(size, num_draws, degrees) for degrees in DEGREES]
@@ -82,8 +85,8 @@ class _Parts(NamedTuple):
     weigh: Any
 
 
-def _compile(problem: Problem) -> _Parts:
-    blocks = as_blocks(problem)
+def _compile(problem: Problem, mesh: Mesh | None) -> _Parts:
+    blocks = as_blocks(problem, mesh)
 
     def following(theta: Array, at: Laplace, data: Any, z: Array, log_q: Array) -> Array:
         at = _follow(blocks, theta, at, data)

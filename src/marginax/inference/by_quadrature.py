@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array
 
 from marginax.inference.blocks import as_blocks, in_pieces, piece_of, place
@@ -14,18 +15,22 @@ from marginax.inference.modes import Laplace
 from marginax.inference.newton import Local
 from marginax.inference.quadrature import ORDERS, quadrature
 from marginax.problem import Problem
+from marginax.processes import whole
 
 __all__ = ["quadrature_likelihood"]
 
 
-def quadrature_likelihood(problem: Problem, order: int | None = None) -> Likelihood:
+def quadrature_likelihood(
+    problem: Problem, mesh: Mesh | None = None, *, order: int | None = None
+) -> Likelihood:
     """Exact up to the error of the rule, which a finer one tells.
 
     Args:
         problem: grouped, in double precision.
+        mesh: of devices that share the groups.
         order: nodes per dimension, if not the usual number.
     """
-    blocks = as_blocks(problem)
+    blocks = as_blocks(problem, mesh)
     order = order or ORDERS[blocks.start.shape[1]]
 
     def total(theta: Array, at: Laplace, data: Any) -> Array:
@@ -64,7 +69,7 @@ def quadrature_likelihood(problem: Problem, order: int | None = None) -> Likelih
             two_rules(jnp.asarray(theta), start[rows], piece_of(blocks, rows)) for rows in pieces
         ]
         coarse, fine = jax.tree.map(
-            lambda *parts: np.concatenate([np.asarray(part) for part in parts]), *found
+            lambda *parts: np.concatenate([whole(part) for part in parts]), *found
         )
         difference = np.abs(np.asarray(fine.log_marginal - coarse.log_marginal))
         num_points = len(difference) * (order + 4) ** start.shape[1]

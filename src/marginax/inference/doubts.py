@@ -14,6 +14,7 @@ from marginax.inference.likelihood import Evidence
 from marginax.inference.polish import believable, distance
 from marginax.natural import free_names
 from marginax.problem import Problem
+from marginax.processes import whole
 from marginax.result import Run
 
 __all__ = ["doubts", "edges", "entangled", "notes", "runaways"]
@@ -191,7 +192,7 @@ def entangled(problem: Problem, ran: Run, found: Findings) -> int:
         return 0
     _, unravel = ravel_pytree(problem.start_theta())
     theta, find = unravel(jnp.asarray(found.theta)), interacting(problem.free_group_log_joints)
-    clouds = jax.tree.map(lambda leaf: jnp.asarray(leaf[found.start], float), ran.particles)
+    clouds = jax.tree.map(lambda leaf: jnp.asarray(whole(leaf[found.start]), float), ran.particles)
     wrong: set[int] = set()
     for i in range(min(4, jax.tree.leaves(clouds)[0].shape[0])):
         latent = jax.tree.map(lambda leaf, i=i: leaf[i], clouds)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array
 
 from marginax.base import Key
@@ -62,18 +63,21 @@ class Polished(NamedTuple):
     evidence: Evidence
 
 
-def likelihood_of(problem: Problem, theta: np.ndarray) -> Likelihood | None:
+def likelihood_of(
+    problem: Problem, theta: np.ndarray, mesh: Mesh | None = None
+) -> Likelihood | None:
     """The likelihood as a function, or None where the latents are too many for it.
 
     Args:
         problem: in double precision.
         theta: flat and free; where it will first be evaluated.
+        mesh: over whose devices the groups are spread, if any.
     """
     size = problem.latent_size
     if problem.num_groups is not None and size <= LARGEST_BLOCK:
-        return quadrature_likelihood(problem)
+        return quadrature_likelihood(problem, mesh)
     if size <= by_importance.LARGEST_BLOCK:
-        return by_importance.importance_likelihood(problem, theta)
+        return by_importance.importance_likelihood(problem, theta, mesh)
     return None
 
 

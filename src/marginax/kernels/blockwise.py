@@ -9,6 +9,7 @@ costs the cloud its variance. Work N^2 D, memory N^2 G, in tiles of blocks when 
 from collections.abc import Callable
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array
 
 from marginax import partition
@@ -68,8 +69,14 @@ def blockwise(kernel: Kernel, over: Over = "leading") -> Kernel:
 
 
 def _over_blocks(one: Callable[[Array, Array], Array], x: Array, s: Array) -> Array:
-    num_blocks, n, _ = x.shape
+    num_blocks, n, size = x.shape
     tile = max(1, TILE // n**2)
-    if num_blocks <= tile:
+    # Where groups are spread over devices, a tile has blocks of every device: each works on its
+    # own. A tile of neighbours would have to be sent to all, and all would do the same work.
+    devices = dict(jax.typeof(x).sharding.mesh.shape).get("groups", 1)
+    devices = devices if num_blocks % devices == 0 else 1
+    if num_blocks <= tile * devices:
         return jax.vmap(one)(x, s)
-    return jax.lax.map(lambda pair: one(*pair), (x, s), batch_size=tile)
+    apart = [jnp.moveaxis(a.reshape(devices, -1, n, size), 0, 1) for a in (x, s)]
+    moved = jax.lax.map(lambda pair: jax.vmap(one)(*pair), tuple(apart), batch_size=tile)
+    return jnp.moveaxis(moved, 1, 0).reshape(x.shape)
