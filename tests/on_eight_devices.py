@@ -184,7 +184,7 @@ def only_theta_is_sent_between_groups():
     layout = lay_out(MESHES["groups"], particles, None)
     theta, particles, data = layout.spread(problem().start_theta(), particles, problem().data)
     state = layout.placed(method.init(jax.random.key(0), theta, particles))
-    program = advance(ById(method, mark=method.step), lambda state, info: state.theta, None)
+    program = advance(ById(method, mark=method.step), lambda state, info: state.theta, None, 0)
     kept = layout.keep(program, state)
     text = kept.lower(jax.random.key(1), state, data, 0, 10, 1.0).compile().as_text()
     assert "all-reduce(" in text

@@ -267,9 +267,10 @@ def _as_arrays(tree: PyTree, name: str) -> PyTree:
                 f"{name}{keystr(path)} has dtype {jnp.asarray(leaf).dtype}, but {name} must be "
                 "real numbers. A discrete latent has no gradient: sum it out of log_joint."
             )
-    return jax.tree.map(
-        lambda leaf: jnp.asarray(
-            leaf, jnp.result_type(leaf, float) if jnp.asarray(leaf).dtype.kind != "f" else None
-        ),
-        tree,
-    )
+
+    def as_array(leaf: Any) -> Array:
+        dtype = jnp.asarray(leaf).dtype
+        # A definite dtype also for 0.0, so that nothing compiles twice.
+        return jnp.asarray(leaf, dtype if dtype.kind == "f" else jnp.result_type(leaf, float))
+
+    return jax.tree.map(as_array, tree)

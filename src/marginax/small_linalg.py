@@ -69,7 +69,8 @@ def eigh(a: Square) -> tuple[Float[Array, "*batch p"], Square]:
         return values, vectors
     # Shifted until no eigenvalue is negative, singular vectors are eigenvectors.
     shift = jnp.sqrt(jnp.sum(a**2, axis=(-2, -1)))
-    vectors, values = left_svd(a + shift[..., None, None] * jnp.eye(p, dtype=a.dtype))
+    identity = jnp.broadcast_to(jnp.eye(p, dtype=a.dtype), a.shape)
+    vectors, values = left_svd(a + shift[..., None, None] * identity)
     return values - shift[..., None], vectors
 
 

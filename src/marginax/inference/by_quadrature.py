@@ -51,12 +51,12 @@ def quadrature_likelihood(
 
     def evaluate(theta: np.ndarray, start: Array) -> Local:
         found = [local(jnp.asarray(theta), start[rows], piece_of(blocks, rows)) for rows in pieces]
-        values, gradients, hessians, modes = zip(*jax.device_get(found), strict=True)
+        values, gradients, hessians, modes = zip(*found, strict=True)
         return Local(
-            float(np.sum(values)),
-            np.sum(gradients, axis=0),
-            np.sum(hessians, axis=0),
-            jnp.asarray(np.concatenate(modes)),
+            float(np.sum(jax.device_get(values))),
+            np.sum(jax.device_get(gradients), axis=0),
+            np.sum(jax.device_get(hessians), axis=0),
+            jnp.concatenate(modes),
         )
 
     @jax.jit
