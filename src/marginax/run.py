@@ -22,16 +22,16 @@ from marginax import stopping
 from marginax.base import Algorithm, ById, Data, Key, Particles, Theta
 from marginax.block import advance, advance_lanes
 from marginax.checkpoint import Checkpoint, fingerprint, open_store
-from marginax.checks import check_log_joint, check_start
 from marginax.divergence import reset_momentum
 from marginax.interrupts import ctrl_c_noticed
 from marginax.lanes import Lanes, blocks_of, empty_lanes, trim
 from marginax.loop import Setup, device_counts, drive
 from marginax.memory import memory_explained
-from marginax.minibatch import batching_of, check_batch
+from marginax.minibatch import check_batch
 from marginax.processes import last_words, spans_processes
 from marginax.progress import Report, progress_bar
 from marginax.result import Run, RunError, agreement, check_clouds
+from marginax.run_checks import check_arguments, check_catch_up, check_starts
 from marginax.sharding import lay_out
 from marginax.stopping import Verdict
 from marginax.trajectory import theta_only
@@ -112,12 +112,12 @@ def run(
         ('converged', 2.0)
     """
     began = time.perf_counter()
-    _check_arguments(max_steps, block_size, on_divergence, restarts)
-    _check_catch_up(catch_up, batch, algorithm)
+    check_arguments(max_steps, block_size, on_divergence, restarts)
+    check_catch_up(catch_up, batch, algorithm)
     layout = None if mesh is None else lay_out(mesh, particles, restarts)
     if layout is not None:
         theta, particles, data = layout.spread(theta, particles, data)
-    theta, particles = _check_starts(algorithm, theta, particles, data, restarts)
+    theta, particles = check_starts(algorithm, theta, particles, data, restarts)
     data = jax.tree.map(jnp.asarray, data)
     if batch is not None:
         check_batch(algorithm.log_joint, data, batch)
@@ -232,53 +232,3 @@ def _lane_keys(key: Key, restarts: int | None) -> tuple[Array, Array]:
         return init_key, step_key
     pairs = jax.vmap(jax.random.split)(jax.random.split(key, restarts))
     return pairs[:, 0], pairs[:, 1]
-
-
-def _check_arguments(
-    max_steps: int, block_size: int | None, on_divergence: str, restarts: int | None
-) -> None:
-    for name, value in {
-        "max_steps": max_steps,
-        "block_size": block_size,
-        "restarts": restarts,
-    }.items():
-        if value is not None and not (isinstance(value, int) and value >= 1):
-            raise ValueError(f"{name} is {value!r}, but it must be an integer of at least 1.")
-    if on_divergence not in ("backtrack", "stop"):
-        raise ValueError(
-            f"on_divergence is {on_divergence!r}, but it must be 'backtrack' or 'stop'."
-        )
-
-
-def _check_catch_up(catch_up: int, batch: int | None, algorithm: Algorithm) -> None:
-    batching = batching_of(algorithm.log_joint)
-    local = batch is not None and batching is not None and batching.local
-    if not (isinstance(catch_up, int) and catch_up >= 0) or (catch_up and not local):
-        raise ValueError(
-            f"catch_up is {catch_up!r}, but it counts the extra steps of the groups in a batch: "
-            "an integer of at least 0, with batch= and the log joint of a `Problem.grouped`."
-        )
-
-
-def _check_starts(
-    algorithm: Algorithm, theta: Theta, particles: Particles, data: Data, restarts: int | None
-) -> tuple[Theta, Particles]:
-    theta, particles = check_start(theta, particles)
-    if restarts is None:
-        starts = [(theta, particles)]
-    else:
-        for leaf in jax.tree.leaves((theta, particles)):
-            if leaf.ndim == 0 or leaf.shape[0] != restarts:
-                raise ValueError(
-                    f"restarts is {restarts}, so every leaf of theta and particles needs a leading "
-                    f"axis of that length over the starts, but one has shape {leaf.shape}."
-                )
-        starts = [
-            jax.tree.map(lambda leaf, i=i: leaf[i], (theta, particles)) for i in range(restarts)
-        ]
-    for start in starts:
-        if restarts is not None:
-            check_start(*start)  # now without the axis over starts
-        if algorithm.log_joint is not None:
-            check_log_joint(algorithm.log_joint, *start, data)
-    return theta, particles
