@@ -113,9 +113,10 @@ def _matched(over: Over) -> Kernel:
 def _stein(problem: Problem, kernel: Kernel) -> Algorithm:
     size = problem.num_parameters
     few = FEW_FOR_CURVATURE if size > MANY_PARAMETERS else None
+    by_groups = problem.group_log_joint is not None
     return m_svgd_em(
         problem.free_log_joint,
-        em_gradient(few) if size <= LARGEST_THETA else optax.adagrad(0.1),
+        em_gradient(few, by_groups=by_groups) if size <= LARGEST_THETA else optax.adagrad(0.1),
         0.5,
         kernel,
         theta_momentum=momentum.adaptive_restart(),

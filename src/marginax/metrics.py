@@ -24,6 +24,7 @@ from marginax import _tree, partition, stein
 from marginax.base import Data, Latent, LogJoint, Particles, Theta
 from marginax.partition import Family, Over
 from marginax.scores import latent_score
+from marginax.small import largest_eigenvalue, left_singular
 
 __all__ = ["Metric", "check_metric", "curvature", "flow"]
 
@@ -160,9 +161,7 @@ def _stiffness(u: Float[Array, "n p"], t: Float[Array, "n p"]) -> Float[Array, "
     """
     z = stein.centred(u)
     slope = -stein.matmul(t.T, stein.by_covariance(z)) / u.shape[0]
-    if slope.shape[0] == 1:
-        return slope[0, 0]
-    return jnp.max(jnp.linalg.eigvalsh((slope + slope.T) / 2))
+    return largest_eigenvalue((slope + slope.T) / 2)
 
 
 def _columns(
@@ -211,7 +210,7 @@ def _factors(
     scaled = columns / (scale[:, None, :, None] * scale[:, None, None, :] * num_probes**0.5)
     # Side by side, the probes' answers have |H| as their left factor: A A' = H H' if they agree.
     side_by_side = jnp.swapaxes(scaled, 1, 2).reshape(num_blocks, p, num_probes * p)
-    vectors, values, _ = jnp.linalg.svd(side_by_side, full_matrices=False)
+    vectors, values = jax.vmap(left_singular)(side_by_side)
     largest = jnp.max(values, axis=1, keepdims=True)  # 1 or more, but 0 without any curvature
     half = jnp.sqrt(jnp.maximum(values, FLOOR * jnp.maximum(largest, 1)))
     transposed = jnp.swapaxes(vectors, 1, 2)

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from marginax.base import Particles
+from marginax.small import solve_positive
 
 __all__ = [
     "Kernel",
@@ -149,9 +150,9 @@ def by_covariance(z: Float[Array, "n d"]) -> Float[Array, "n d"]:
     scaled = z / units
     ridge = jnp.finfo(z.dtype).eps ** 0.5 * jnp.eye(min(n, d), dtype=z.dtype)
     if d <= n:
-        solved = jnp.linalg.solve(matmul(scaled.T, scaled) / n + ridge, scaled.T).T
+        solved = solve_positive(matmul(scaled.T, scaled) / n + ridge, scaled.T).T
     else:  # the same by an N x N system, so that no D x D matrix exists
-        solved = jnp.linalg.solve(matmul(scaled, scaled.T) / n + ridge, scaled)
+        solved = solve_positive(matmul(scaled, scaled.T) / n + ridge, scaled)
     return solved / units
 
 
