@@ -12,7 +12,7 @@ ROOT = Path(marginax.__file__).parent
 # so.
 LAYERS = [
     ["_version", "base", "programs"],
-    ["checks", "_tree"],
+    ["checks", "_tree", "small"],
     ["scores", "stein", "langevin", "momentum", "ascent", "partition"],
     ["kernels", "metrics", "em_gradient"],
     ["diagnostics"],
