@@ -67,7 +67,9 @@ def count(function: Any) -> tuple[list[tuple[str, float]], float]:
 
 
 def _problem(seed: int) -> mx.Problem:
-    y = jax.random.poisson(jax.random.key(seed), 2.0, (30, 5)).astype(float)
+    groups, noise = jax.random.split(jax.random.key(seed))
+    rate = jnp.exp(0.7 * jax.random.normal(groups, (30, 1)))
+    y = jax.random.poisson(noise, rate, (30, 5)).astype(float)
     return mx.Problem.grouped(_log_joint, y, theta={"mean": 0.0, "log_sd": 0.0}, latent=0.0)
 
 
