@@ -9,11 +9,12 @@ import jax
 import numpy as np
 
 from benchmarks.scaling import fit_step, joint_step
-from benchmarks.timing import best_seconds
+from benchmarks.timing import interleaved
 
 __all__ = ["deviations", "measure"]
 
 PARTICLES = (2000, 5000, 10_000, 20_000, 50_000)
+TURNS = 4
 GROUPS = (1000, 10_000, 100_000, 1_000_000)
 
 
@@ -26,15 +27,14 @@ def deviations(sizes: list[int], times: list[float], power: int) -> tuple[float,
 
 
 def measure(axis: str, sizes: tuple[int, ...], dtype: str) -> list[dict]:
-    """A row per size, each built, timed and forgotten, because the largest need the memory."""
+    """A row per size; all sizes in turns, because other work changes the machine's speed."""
     make, power = {"particles": (joint_step, 2), "groups": (fit_step, 1)}[axis]
+    steps = {size: make(size) for size in sizes}
+    best = interleaved({str(size): call for size, (call, _) in steps.items()}, TURNS)
     rows: list[dict] = []
-    for size in sizes:
-        call, memory = make(size)
-        repeats = 15 if size < sizes[-1] / 5 else 5 if size < sizes[-1] else 3
-        found = best_seconds(call, repeats)
+    for size, (_, memory) in steps.items():
+        found = best[str(size)]
         rows.append({"axis": axis, "dtype": dtype, "size": size, "seconds": found, "bytes": memory})
-        del call
         shown = f"{found:9.4f} s   {1e9 * found / size**power:9.3f} ns   {memory / 1e6:9.1f} MB"
         print(f"  {axis} {dtype} {size:>9,}   {shown}", flush=True)
     slope, off = deviations(list(sizes), [row["seconds"] for row in rows], power)

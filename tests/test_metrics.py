@@ -9,6 +9,7 @@ import optax
 import pytest
 
 import marginax as mx
+from marginax import small
 from marginax.ascent import ascend
 from marginax.scores import mean_log_joint
 
@@ -239,3 +240,47 @@ def test_refusals():
         mx.metrics.curvature(largest_block=0)
     with pytest.raises(ValueError, match="over is 'rows'"):
         mx.metrics.curvature("rows")
+
+
+@pytest.mark.parametrize("p", [1, 2, 3, 4, 5])
+def test_small_matrices_have_lapacks_answers(p):
+    random = np.random.default_rng(p)
+    a = random.normal(size=(50, p, 4 * p))
+    a[0] = 0.0
+    a[1, 0] = a[1, -1]  # of lower rank
+    a[2, 0] *= 1e-8
+    vectors, values = jax.jit(jax.vmap(small.left_singular))(jnp.asarray(a))
+    exact = np.linalg.svd(a, compute_uv=False)
+    np.testing.assert_allclose(np.sort(values)[:, ::-1], exact, atol=1e-12)
+    squares = np.einsum("gij,gj,gkj->gik", vectors, values**2, vectors)
+    np.testing.assert_allclose(squares, np.einsum("gij,gkj->gik", a, a), atol=1e-10)
+    positive, b = squares[3:] + np.eye(p), random.normal(size=(47, p, 3))
+    solved = jax.vmap(small.solve_positive)(jnp.asarray(positive), jnp.asarray(b))
+    np.testing.assert_allclose(solved, np.linalg.solve(positive, b), atol=1e-10)
+    symmetric = a[:, :, :p] + np.swapaxes(a[:, :, :p], 1, 2)
+    largest = jax.vmap(small.largest_eigenvalue)(jnp.asarray(symmetric))
+    np.testing.assert_allclose(largest, np.linalg.eigvalsh(symmetric)[:, -1], atol=1e-10)
+
+
+@pytest.mark.parametrize("num_groups", [7, 64, 130])
+def test_the_em_gradient_is_the_same_some_groups_at_a_time(num_groups):
+    def log_joint(theta, x, y):
+        left = (y - x) * jnp.exp(-theta[1])
+        prior = -0.5 * jnp.sum((x - theta[0]) ** 2)
+        return prior - 0.5 * jnp.sum(left**2) - theta[1] * y.shape[0]
+
+    particles = jax.random.normal(jax.random.key(0), (16, num_groups))
+    y, theta = jax.random.normal(jax.random.key(1), (num_groups,)), jnp.array([0.3, -0.4])
+    moved = [
+        ascend(
+            optimiser,
+            jax.grad(lambda t: mean_log_joint(log_joint, t, particles, y))(theta),
+            optimiser.init(theta),
+            theta,
+            log_joint=log_joint,
+            particles=particles,
+            data=y,
+        )[0]
+        for optimiser in (mx.em_gradient(), mx.em_gradient(by_groups=True))
+    ]
+    np.testing.assert_allclose(*moved, rtol=1e-10)
