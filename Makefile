@@ -21,8 +21,9 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# BASELINE=write makes what is measured the new baseline.
 bench: $(READY)
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks $(if $(filter write,$(BASELINE)),--write-baseline)
 
 docs: $(READY)
 	$(BIN)/sphinx-build -W -q -b html docs docs/_build/html

@@ -1,15 +1,68 @@
-"""Runs the quick benchmarks: `python -m benchmarks`, or `make bench`.
+"""The suite: `make bench`, or `python -m benchmarks [--full] [--write-baseline]`.
 
-`python -m benchmarks.stopping_rules` takes longer and is run by hand: it makes the documentation's
-table.
+It ends with 1 if a ratio of two timings is more than 1.3 times its baseline. With `--full` it also
+measures growth to a million groups and 50,000 particles, time to accuracy beside other methods and
+what one fit compiles, and makes the documentation's page and figures.
 """
+
+import argparse
+import json
+import os
+import sys
 
 import jax
 
-from benchmarks import run_overhead, sweep, velocity
+from benchmarks import baseline, ratios, run_overhead, scaling, sweep
+from benchmarks.tables import RESULTS
+
+FILE = RESULTS / "bench.json"
+
+
+def main(full: bool, write_baseline: bool) -> int:
+    """All parts; 0 if no ratio is worse."""
+    before = {} if write_baseline else baseline.read()
+    found = json.loads(FILE.read_text()) if FILE.exists() else {}
+    found["jax"] = jax.__version__
+    found["device"] = f"{jax.devices()[0].device_kind}, {os.cpu_count()} cores"
+    print(f"jax {found['jax']} on {found['device']}\n\nRatios of timings taken in turns:")
+    found["ratios"] = ratios.measure(before)
+    if write_baseline:
+        baseline.write(found["ratios"])
+    print("\nOne step against its size:")
+    found["scaling"] = scaling.measure()
+    FILE.write_text(json.dumps(found, indent=1) + "\n")
+    print()
+    for benchmark in (sweep, run_overhead):
+        benchmark.main()
+    if full:
+        heavy(found)
+    worse = baseline.complaints(found["ratios"], baseline.read())
+    print(
+        "\n" + "\n".join(["WORSE THAN THE BASELINE:", *worse.values()] if worse else ["No worse."])
+    )
+    return 1 if worse else 0
+
+
+def heavy(found: dict) -> None:
+    """What takes long or much memory; each part is saved when it is done."""
+    from benchmarks import compilations, growth, page, time_to_accuracy
+
+    # The last of them turns x64 on for good.
+    parts = {
+        "growth": growth.main,
+        "compilations": compilations.measure,
+        "time_to_accuracy": time_to_accuracy.measure,
+    }
+    for name, measure in parts.items():
+        print(f"\n{name}:")
+        jax.clear_caches()
+        found[name] = measure()
+        FILE.write_text(json.dumps(found, indent=1) + "\n")
+    page.write(found)
+
 
 if __name__ == "__main__":
-    print(f"jax {jax.__version__} on {jax.devices()[0].device_kind}\n")
-    for benchmark in (sweep, run_overhead, velocity):
-        benchmark.main()
-        print()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--full", action="store_true", help="the heavy parts, too")
+    parser.add_argument("--write-baseline", action="store_true", help="make this the baseline")
+    sys.exit(main(**vars(parser.parse_args())))

@@ -1,10 +1,10 @@
 """What `run` costs over a bare jitted scan: 20 particles, 20 dimensions, 20,000 steps."""
 
-import time
-
 import jax
 
 import marginax as mx
+from benchmarks.compilations import count
+from benchmarks.timing import interleaved
 
 
 def main() -> None:
@@ -24,25 +24,15 @@ def main() -> None:
         settings = {"max_steps": steps, "block_size": 500, "stop": mx.stopping.settled(1e-30)}
         return mx.run(key, method, 0.0, particles, y, progress=False, **settings).state
 
-    def seconds(function) -> float:
-        start = time.perf_counter()
-        jax.block_until_ready(function())
-        return time.perf_counter() - start
-
     forms = {"bare jitted scan": lambda: bare(0.0, particles, y), "run": with_run}
     for function in forms.values():
         function()
-    compiled = mx.block.advance._cache_size()
-    # Alternating, so that a busy spell of the machine meets both.
-    times = {name: [] for name in forms}
-    for _ in range(30):
-        for name, function in forms.items():
-            times[name].append(seconds(function))
-    best = {name: min(values) for name, values in times.items()}
+    best: dict[str, float] = {}
+    compiled, _ = count(lambda: best.update(interleaved(forms, 30)))
     print(f"{steps} steps, N = 20, D = 20, block 500")
     for name, value in best.items():
         print(f"  {name:<18} {value:.3f} s   ({value / best['bare jitted scan']:.3f} x)")
-    print(f"  compilations in thirty more runs: {mx.block.advance._cache_size() - compiled}")
+    print(f"  compilations in thirty more runs: {len(compiled)}")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import pytest
 
 import marginax as mx
 from marginax import local, momentum, scores
+from marginax.ascent import ascend
 from marginax.minibatch import batch_rows
 
 NUM_GROUPS, N = 12, 8
@@ -91,6 +92,24 @@ def test_the_theta_score_of_batches_is_that_of_all_on_average():
     of_part = scores.latent_scores(PROBLEM.free_log_joint, THETA, part, Y[rows[0]])
     of_all = scores.latent_scores(PROBLEM.free_log_joint, THETA, CLOUD, Y)
     np.testing.assert_allclose(of_part["level"], of_all["level"][:, rows[0]], rtol=1e-12)
+
+
+@pytest.mark.parametrize("by_groups", [False, True])
+def test_the_em_gradient_does_not_depend_on_the_weight(by_groups):
+    # The bug: a gradient of all groups over a curvature of the batch, a step too long by G / B.
+    optimiser = mx.em_gradient(by_groups=by_groups)
+    rows = jnp.arange(4)
+    part, y = {"level": CLOUD["level"][:, rows]}, Y[rows]
+    few = mx.Problem.grouped(log_joint, y, theta=PROBLEM.theta, latent=PROBLEM.latent)
+    steps = []
+    for problem in (PROBLEM, few):
+        gradient = scores.theta_score(problem.free_log_joint, THETA, part, y)
+        moved, _ = ascend(
+            optimiser, gradient, optimiser.init(THETA), THETA,
+            log_joint=problem.free_log_joint, particles=part, data=y,
+        )  # fmt: skip
+        steps.append([float(moved["mean"]), float(moved["log_sd"])])
+    np.testing.assert_allclose(*steps, rtol=1e-12)
 
 
 @pytest.mark.usefixtures("as_users_write")

@@ -15,6 +15,8 @@ References:
     Lange (1995), A gradient algorithm locally equivalent to the EM algorithm, JRSS B.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -24,20 +26,29 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from marginax import stein
-from marginax.base import Data, LogJoint, Particles, Theta
+from marginax.base import Data, Latent, LogJoint, Particles, Theta
+from marginax.minibatch import theta_weight
 from marginax.scores import mean_log_joint
 
 __all__ = ["em_gradient"]
+
+Objective = Callable[[Float[Array, " p"]], Float[Array, ""]]
+Derivative = Callable[[Objective], Array]
 
 # Eigenvalues of the scaled H below this are raised to it: a flat direction.
 FLOOR = 1e-6
 # How much the curvature may change along a step, relative to itself.
 LIMIT = 2.0
+# Groups times particles that a piece has: small enough for a core's own cache, and for XLA to fuse
+# the whole derivative into one loop. A GPU wants more to do at a time.
+ROWS, ROWS_ON_GPU = 512, 2**18
 # Beyond this, p x p second derivatives of every particle are no longer moderate.
 LARGEST_THETA = 256
 
 
-def em_gradient(curvature_particles: int | None = None) -> optax.GradientTransformationExtraArgs:
+def em_gradient(
+    curvature_particles: int | None = None, *, by_groups: bool = False
+) -> optax.GradientTransformationExtraArgs:
     """Newton's step towards the maximum over the current cloud, for the `theta_optimiser` slot.
 
     It needs no step size and does not depend on the units of theta. For theta of up to a few
@@ -47,6 +58,9 @@ def em_gradient(curvature_particles: int | None = None) -> optax.GradientTransfo
         curvature_particles: take second derivatives over the first so many particles only, which
             changes how theta gets there but not where it rests: they cost p times the gradient.
             By default over all.
+        by_groups: `log_joint` is a sum over groups, and it may be called with some of them: every
+            leaf of the latent and of the data has a leading axis over groups. Second and third
+            derivatives are then added up some groups at a time, in little memory.
 
     Example:
         >>> import jax, jax.numpy as jnp, marginax as mx
@@ -97,18 +111,72 @@ def em_gradient(curvature_particles: int | None = None) -> optax.GradientTransfo
 
         few = jax.tree.map(lambda leaf: leaf[:curvature_particles], particles)
 
-        def objective(flat: Float[Array, " p"]) -> Float[Array, ""]:
-            return mean_log_joint(log_joint, unravel(flat), few, data)
+        def whole(derivative: Derivative) -> Array:
+            return derivative(lambda flat: mean_log_joint(log_joint, unravel(flat), few, data))
 
-        return unravel(_limited_newton(objective, flat, gradient).astype(flat.dtype)), state
+        def in_pieces(derivative: Derivative) -> Array:
+            of_some = partial(_of_flat, log_joint, unravel)
+            return theta_weight(log_joint, few) * _over_groups(derivative, of_some, few, data)
+
+        total = in_pieces if by_groups else whole
+        return unravel(_limited_newton(total, flat, gradient).astype(flat.dtype)), state
 
     return optax.GradientTransformationExtraArgs(init, update)
 
 
+def _of_flat(
+    log_joint: LogJoint, unravel: Any, latent: Latent, data: Data, flat: Float[Array, " p"]
+) -> Float[Array, ""]:
+    return log_joint(unravel(flat), latent, data)
+
+
+def _over_groups(derivative: Derivative, of: Any, particles: Particles, data: Data) -> Array:
+    """The sum of a derivative over all groups, a piece of them at a time."""
+    leaf = jax.tree.leaves(particles)[0]
+    num_particles, num_groups = leaf.shape[:2]
+    # Where groups are spread over devices, a piece has groups of every device.
+    devices = dict(jax.typeof(leaf).sharding.mesh.shape).get("groups", 1)
+    devices = devices if num_groups % devices == 0 else 1
+    rows = ROWS_ON_GPU if jax.default_backend() == "gpu" else ROWS
+    size = min(num_groups // devices, max(1, rows // num_particles))
+
+    def piece(first: Array | int, size: int) -> Array:
+        # All particles of these groups side by side, as if they were so many groups of one latent.
+        def side_by_side(leaf: Array) -> Array:
+            apart = jnp.moveaxis(leaf.reshape(num_particles, devices, -1, *leaf.shape[2:]), 1, 0)
+            some = jax.lax.dynamic_slice_in_dim(apart, first, size, 2)
+            return some.reshape(-1, *leaf.shape[2:])
+
+        def repeated(leaf: Array) -> Array:
+            apart = leaf.reshape(devices, 1, -1, *leaf.shape[1:])
+            some = jax.lax.dynamic_slice_in_dim(apart, first, size, 2)
+            shape = (devices, num_particles, *some.shape[2:])
+            return jnp.broadcast_to(some, shape).reshape(-1, *leaf.shape[1:])
+
+        latent, given = jax.tree.map(side_by_side, particles), jax.tree.map(repeated, data)
+        return derivative(lambda flat: of(latent, given, flat) / num_particles)
+
+    whole_pieces, left = divmod(num_groups // devices, size)
+    total = piece(whole_pieces * size, left) if left else piece(0, size)
+    # What is left over, or else the first piece, is in the total already.
+    return jax.lax.fori_loop(
+        0 if left else 1, whole_pieces, lambda i, total: total + piece(i * size, size), total
+    )
+
+
 def _limited_newton(
-    objective: Any, theta: Float[Array, " p"], gradient: Float[Array, " p"]
+    total: Callable[[Derivative], Array], theta: Float[Array, " p"], gradient: Float[Array, " p"]
 ) -> Float[Array, " p"]:
-    hessian = -jax.hessian(objective)(theta)
+    """The step, where `total(derivative)` is a derivative of Q."""
+
+    def second_derivatives(objective: Objective) -> Array:
+        # One column after the other: side by side they would need p times the memory.
+        return jax.lax.map(
+            lambda unit: jax.jvp(jax.grad(objective), (theta,), (unit,))[1],
+            jnp.eye(theta.size, dtype=theta.dtype),
+        )
+
+    hessian = -total(second_derivatives)
     diagonal = jnp.abs(jnp.diagonal(hessian))
     # A coordinate without curvature has no scale of its own; 1 keeps it finite.
     scale = 1 / jnp.sqrt(jnp.where(diagonal > 0, diagonal, 1))
@@ -117,13 +185,16 @@ def _limited_newton(
     values = jnp.maximum(jnp.abs(values), FLOOR)
     directions = scale[:, None] * vectors
 
-    def third_derivative(direction: Float[Array, " p"]) -> Array:
-        def derivative(f: Any) -> Any:
-            return lambda point: jax.jvp(f, (point,), (direction,))[1]
+    def third_derivatives(objective: Objective) -> Array:
+        def along_one(direction: Float[Array, " p"]) -> Array:
+            def derivative(f: Any) -> Any:
+                return lambda point: jax.jvp(f, (point,), (direction,))[1]
 
-        return derivative(derivative(derivative(objective)))(theta)
+            return derivative(derivative(derivative(objective)))(theta)
 
-    third = jnp.abs(jax.vmap(third_derivative, in_axes=1)(directions))
+        return jax.lax.map(along_one, directions.T)
+
+    third = jnp.abs(total(third_derivatives))
     longest = LIMIT * values / jnp.where(third > 0, third, 1)
     newton = along / values
     limited = jnp.where(third > 0, jnp.clip(newton, -longest, longest), newton)

@@ -8,6 +8,7 @@ NVIDIA GPUs with tensor cores a program of our own does not make it at all.
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,9 +23,11 @@ __all__ = ["PRECISIONS", "Profile", "radial"]
 
 # (r^2, h^2) -> K and W, with grad_1 k(x_j, x) = W (x - x_j) / h^2.
 Profile = Callable[[Array, Array], tuple[Array, Array]]
-# A Gram matrix of at most so many numbers is held whole; of a larger one, a tile of so many.
-DENSE, TILE = 2**24, 2**22
-TILE_ON_GPU = 2**26  # a GPU wants more to do at a time
+# A Gram matrix of at most so many numbers is held whole; of a larger one, a tile of so many, which
+# stays in the cache: a whole matrix of 2^22 takes twice as long as its tiles.
+DENSE, TILE = 2**20, 2**18
+COLUMNS = 1024  # of such a tile
+DENSE_ON_GPU, TILE_ON_GPU = 2**24, 2**26  # a GPU wants more to do at a time
 PRECISIONS = {"full": jax.lax.Precision.HIGHEST, "tf32": jax.lax.Precision.DEFAULT}
 
 
@@ -47,7 +50,7 @@ def radial(
 
     def velocity(particles: Particles, scores: Particles) -> Particles:
         x, s = _tree.ravel_cloud(particles), _tree.ravel_cloud(scores)
-        if x.shape[0] ** 2 > DENSE:
+        if x.shape[0] ** 2 > (DENSE_ON_GPU if jax.default_backend() == "gpu" else DENSE):
             x = x - jnp.mean(x, axis=0, keepdims=True)
             h2 = rule(x, None)
             tiles = partial(_in_tiles, profile, product)
@@ -85,19 +88,40 @@ def _in_tiles(
     h2: Float[Array, ""],
 ) -> Float[Array, "n d"]:
     n, d = x.shape
+    on_gpu = jax.default_backend() == "gpu"
+    width = n if on_gpu else min(n, COLUMNS)
+    fill = -n % width
+    # Columns in tiles of one width, so that a pair costs the same whatever N is.
+    padded = jnp.pad(jnp.concatenate([s, x], axis=1), ((0, fill), (0, 0)))
     norms = jnp.sum(x**2, axis=1)
-    both = jnp.concatenate([s, x], axis=1)
+    columns = (
+        padded.reshape(-1, width, 2 * d),
+        jnp.pad(norms, (0, fill)).reshape(-1, width),
+        jnp.arange(n + fill).reshape(-1, width),
+    )
 
     def row(i: Array) -> Array:
-        squared = jnp.maximum(norms[i] + norms - 2 * stein.matmul(x, x[i]), 0)
-        squared = jnp.where(jnp.arange(n) == i, 0, squared)
-        gram, repulsion = profile(squared, h2)
-        if gram is repulsion:  # one pass over the tile
-            sums = product(gram, both)
-            attracted, pushed = sums[:d], sums[d:]
-        else:
-            attracted, pushed = product(gram, s), product(repulsion, x)
-        return attracted + (jnp.sum(repulsion) * x[i] - pushed) / h2
+        def some_columns(sums: tuple[Array, ...], part: tuple[Array, ...]) -> Any:
+            attracted, pushed, total = sums
+            both, their_norms, j = part
+            cross = stein.matmul(both[:, d:], x[i])
+            squared = jnp.where(j == i, 0, jnp.maximum(norms[i] + their_norms - 2 * cross, 0))
+            gram, repulsion = profile(squared, h2)
+            same = gram is repulsion
+            if fill:  # nothing from padding
+                gram = jnp.where(j < n, gram, 0)
+                repulsion = gram if same else jnp.where(j < n, repulsion, 0)
+            if same:  # one pass over the tile
+                found = product(gram, both)
+                attracted, pushed = attracted + found[:d], pushed + found[d:]
+            else:
+                attracted = attracted + product(gram, both[:, :d])
+                pushed = pushed + product(repulsion, both[:, d:])
+            return (attracted, pushed, total + jnp.sum(repulsion)), None
 
-    tile = TILE_ON_GPU if jax.default_backend() == "gpu" else TILE
-    return jax.lax.map(row, jnp.arange(n), batch_size=max(1, tile // n)) / n
+        nothing = (jnp.zeros_like(s[0]), jnp.zeros_like(x[0]), jnp.zeros_like(norms[0]))
+        (attracted, pushed, total), _ = jax.lax.scan(some_columns, nothing, columns)
+        return attracted + (total * x[i] - pushed) / h2
+
+    tile = TILE_ON_GPU if on_gpu else TILE
+    return jax.lax.map(row, jnp.arange(n), batch_size=max(1, tile // width)) / n
