@@ -118,7 +118,9 @@ def em_gradient(
             of_some = partial(_of_flat, log_joint, unravel)
             return theta_weight(log_joint, few) * _over_groups(derivative, of_some, few, data)
 
-        total = in_pieces if by_groups else whole
+        # Where devices share the cloud, each has few enough, and every piece would be sent about.
+        spread = jax.typeof(jax.tree.leaves(particles)[0]).sharding.mesh.size > 1
+        total = in_pieces if by_groups and not spread else whole
         return unravel(_limited_newton(total, flat, gradient).astype(flat.dtype)), state
 
     return optax.GradientTransformationExtraArgs(init, update)
@@ -132,31 +134,24 @@ def _of_flat(
 
 def _over_groups(derivative: Derivative, of: Any, particles: Particles, data: Data) -> Array:
     """The sum of a derivative over all groups, a piece of them at a time."""
-    leaf = jax.tree.leaves(particles)[0]
-    num_particles, num_groups = leaf.shape[:2]
-    # Where groups are spread over devices, a piece has groups of every device.
-    devices = dict(jax.typeof(leaf).sharding.mesh.shape).get("groups", 1)
-    devices = devices if num_groups % devices == 0 else 1
+    num_particles, num_groups = jax.tree.leaves(particles)[0].shape[:2]
     rows = ROWS_ON_GPU if jax.default_backend() == "gpu" else ROWS
-    size = min(num_groups // devices, max(1, rows // num_particles))
+    size = min(num_groups, max(1, rows // num_particles))
 
     def piece(first: Array | int, size: int) -> Array:
         # All particles of these groups side by side, as if they were so many groups of one latent.
         def side_by_side(leaf: Array) -> Array:
-            apart = jnp.moveaxis(leaf.reshape(num_particles, devices, -1, *leaf.shape[2:]), 1, 0)
-            some = jax.lax.dynamic_slice_in_dim(apart, first, size, 2)
-            return some.reshape(-1, *leaf.shape[2:])
+            some = jax.lax.dynamic_slice_in_dim(leaf, first, size, 1)
+            return some.reshape(num_particles * size, *leaf.shape[2:])
 
         def repeated(leaf: Array) -> Array:
-            apart = leaf.reshape(devices, 1, -1, *leaf.shape[1:])
-            some = jax.lax.dynamic_slice_in_dim(apart, first, size, 2)
-            shape = (devices, num_particles, *some.shape[2:])
-            return jnp.broadcast_to(some, shape).reshape(-1, *leaf.shape[1:])
+            some = jax.lax.dynamic_slice_in_dim(leaf, first, size, 0)
+            return jnp.tile(some, (num_particles,) + (1,) * (leaf.ndim - 1))
 
         latent, given = jax.tree.map(side_by_side, particles), jax.tree.map(repeated, data)
         return derivative(lambda flat: of(latent, given, flat) / num_particles)
 
-    whole_pieces, left = divmod(num_groups // devices, size)
+    whole_pieces, left = divmod(num_groups, size)
     total = piece(whole_pieces * size, left) if left else piece(0, size)
     # What is left over, or else the first piece, is in the total already.
     return jax.lax.fori_loop(
