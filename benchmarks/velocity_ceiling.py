@@ -60,6 +60,7 @@ def _forms(n: int) -> dict[str, tuple[Callable[..., Any], str]]:
         def form(x: jax.Array, s: jax.Array) -> jax.Array:
             changed = {
                 "DENSE": dense,
+                "DENSE_ON_GPU": dense,
                 "TILE": tile,
                 "TILE_ON_GPU": tile,
                 "can_fuse": lambda x: False,

@@ -247,3 +247,12 @@ def test_the_fused_program_gives_the_same_sums(kernel, n, d):
     expected = (gram @ s, repulsion @ x, jnp.sum(repulsion, axis=1))
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-4)
+
+
+@pytest.mark.parametrize("kernel", [mx.kernels.rbf, mx.kernels.imq])
+def test_a_tile_of_ones_own(kernel):
+    x, s = jax.random.normal(jax.random.key(0), (2, 37, 3))
+    whole, tiled = kernel(0.9).velocity(x, s), kernel(0.9, tile=50).velocity(x, s)
+    np.testing.assert_allclose(whole, tiled, atol=20 * jnp.finfo(x.dtype).eps)
+    with pytest.raises(ValueError, match="tile is 0, but it counts numbers"):
+        kernel(0.9, tile=0)

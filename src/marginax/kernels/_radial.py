@@ -32,7 +32,7 @@ PRECISIONS = {"full": jax.lax.Precision.HIGHEST, "tf32": jax.lax.Precision.DEFAU
 
 
 def radial(
-    profile: Profile, rule: Rule, precision: str = "full"
+    profile: Profile, rule: Rule, precision: str = "full", tile: int | None = None
 ) -> Callable[[Particles, Particles], Particles]:
     """The velocity function of a radial kernel.
 
@@ -41,7 +41,14 @@ def radial(
         rule: the bandwidth.
         precision: of the products with the Gram matrix; distances are always in full precision,
             because they are differences of large numbers.
+        tile: so many numbers of the Gram matrix are held at a time; by default what suits the
+            device.
     """
+    if tile is not None and not (isinstance(tile, int) and tile >= 1):
+        raise ValueError(
+            f"tile is {tile!r}, but it counts numbers of the Gram matrix that are held at a time: "
+            "an integer of at least 1, such as 2**20, or None."
+        )
     if precision not in PRECISIONS:
         raise ValueError(
             f"precision is {precision!r}, but it must be {' or '.join(map(repr, PRECISIONS))}."
@@ -50,10 +57,10 @@ def radial(
 
     def velocity(particles: Particles, scores: Particles) -> Particles:
         x, s = _tree.ravel_cloud(particles), _tree.ravel_cloud(scores)
-        if x.shape[0] ** 2 > (DENSE_ON_GPU if jax.default_backend() == "gpu" else DENSE):
+        if x.shape[0] ** 2 > (tile or (DENSE_ON_GPU if on_gpu() else DENSE)):
             x = x - jnp.mean(x, axis=0, keepdims=True)
             h2 = rule(x, None)
-            tiles = partial(_in_tiles, profile, product)
+            tiles = partial(_in_tiles, profile, product, tile)
             if can_fuse(x):
                 fused = partial(_fused, profile, precision == "tf32")
                 phi = jax.lax.platform_dependent(x, s, h2, cuda=fused, default=tiles)
@@ -67,6 +74,11 @@ def radial(
         return _tree.unravel_cloud(phi, particles)
 
     return velocity
+
+
+def on_gpu() -> bool:
+    """Whether JAX computes on one by default."""
+    return jax.default_backend() == "gpu"
 
 
 def _fused(
@@ -83,13 +95,14 @@ def _fused(
 def _in_tiles(
     profile: Profile,
     product: Callable[[Array, Array], Array],
+    tile: int | None,
     x: Float[Array, "n d"],
     s: Float[Array, "n d"],
     h2: Float[Array, ""],
 ) -> Float[Array, "n d"]:
     n, d = x.shape
-    on_gpu = jax.default_backend() == "gpu"
-    width = n if on_gpu else min(n, COLUMNS)
+    tile = tile or (TILE_ON_GPU if on_gpu() else TILE)
+    width = min(n, tile if on_gpu() else COLUMNS)
     fill = -n % width
     # Columns in tiles of one width, so that a pair costs the same whatever N is.
     padded = jnp.pad(jnp.concatenate([s, x], axis=1), ((0, fill), (0, 0)))
@@ -123,5 +136,4 @@ def _in_tiles(
         (attracted, pushed, total), _ = jax.lax.scan(some_columns, nothing, columns)
         return attracted + (total * x[i] - pushed) / h2
 
-    tile = TILE_ON_GPU if on_gpu else TILE
     return jax.lax.map(row, jnp.arange(n), batch_size=max(1, tile // width)) / n

@@ -13,12 +13,13 @@ from marginax.stein import Kernel
 __all__ = ["imq"]
 
 
-def imq(bandwidth: Bandwidth = 1.0, *, precision: str = "full") -> Kernel:
+def imq(bandwidth: Bandwidth = 1.0, *, precision: str = "full", tile: int | None = None) -> Kernel:
     """The inverse multiquadric kernel over the whole latent, (1 + r^2 / h^2)^(-1/2).
 
     Args:
         bandwidth: h as a number, or the rule "median" or "mean" that reads it off the cloud.
         precision: as for `rbf`.
+        tile: as for `rbf`.
 
     Returns:
         A kernel for `svgd_em`, `m_svgd_em` and `coin_em`.
@@ -32,4 +33,5 @@ def imq(bandwidth: Bandwidth = 1.0, *, precision: str = "full") -> Kernel:
         return gram, gram * gram * gram
 
     words = "" if precision == "full" else f", precision={precision!r}"
-    return Kernel(radial(profile, as_rule(bandwidth), precision), f"imq({bandwidth!r}{words})")
+    velocity = radial(profile, as_rule(bandwidth), precision, tile)
+    return Kernel(velocity, f"imq({bandwidth!r}{words})")
