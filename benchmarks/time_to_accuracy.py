@@ -88,8 +88,9 @@ def measure() -> list[dict]:
             rows.append(
                 {"model": name, "method": method, "first": with_compilation, "second": without}
             )
-            print(f"  {_words(rows[-1])}", flush=True)
+            print(f"  {_words(rows[-1])}", flush=True)  # its ratio comes at the end
         rows += lme4.rows(name, case.problem.data, exact)
+    add_ratios(rows)
     return rows
 
 
@@ -107,11 +108,28 @@ def _seconds(which: str) -> Any:
     return cell
 
 
+def _times(row: dict, which: str) -> str:
+    """As a ratio to `fit` on the same model, if it came to stay."""
+    ratio = row[which].get("times_fit")
+    return "–" if ratio is None else f"{ratio:.3g}"
+
+
+def add_ratios(rows: list[dict]) -> None:
+    """To each row, its seconds over those of `fit` on the same model."""
+    fits = {row["model"]: row for row in rows if row["method"] == "mx.fit"}
+    for row in rows:
+        for which in ("first", "second"):
+            mine, its = row[which]["seconds"], fits[row["model"]][which]["seconds"]
+            row[which]["times_fit"] = None if None in (mine, its) else mine / its
+
+
 COLUMNS = {
     "model": lambda row: row["model"],
     "method": lambda row: row["method"],
     "seconds": _seconds("first"),
-    "seconds, compiled": _seconds("second"),
+    "× fit's": lambda row: _times(row, "first"),
+    "second run": _seconds("second"),
+    "× fit's second": lambda row: _times(row, "second"),
     "error at the end": lambda row: f"{row['second']['error']:.1e}",
 }
 

@@ -24,7 +24,7 @@ __all__ = ["PRECISIONS", "Profile", "radial"]
 # (r^2, h^2) -> K and W, with grad_1 k(x_j, x) = W (x - x_j) / h^2.
 Profile = Callable[[Array, Array], tuple[Array, Array]]
 # A Gram matrix of at most so many numbers is held whole; of a larger one, a tile of so many, which
-# stays in the cache: a whole matrix of 2^22 takes twice as long as its tiles.
+# stays in the cache: at 4,096 particles the whole matrix takes 1.4 times as long as its tiles.
 DENSE, TILE = 2**20, 2**18
 COLUMNS = 1024  # of such a tile
 DENSE_ON_GPU, TILE_ON_GPU = 2**24, 2**26  # a GPU wants more to do at a time
