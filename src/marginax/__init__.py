@@ -22,8 +22,10 @@ from marginax.estimate import Fit
 from marginax.fit import fit
 from marginax.groups import pad_groups
 from marginax.interop.numpyro import from_numpyro
+from marginax.memory import OutOfMemoryError
 from marginax.minibatch import minibatched
 from marginax.problem import Problem
+from marginax.processes import LostProcessError
 from marginax.result import Run, RunError
 from marginax.run import run
 from marginax.trajectory import Trajectory, trajectory
@@ -32,6 +34,8 @@ __all__ = [
     "Algorithm",
     "Checkpoint",
     "Fit",
+    "LostProcessError",
+    "OutOfMemoryError",
     "Problem",
     "Run",
     "RunError",
