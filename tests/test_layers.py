@@ -35,7 +35,7 @@ LAYERS = [
     ["bijections", "groups"],
     ["constraints"],
     ["problem"],
-    ["natural"],
+    ["natural", "twins"],
     ["inference"],
     ["latents", "comparison", "predictive", "method_choice", "summary", "saved"],
     ["plotting", "interop", "many_groups"],

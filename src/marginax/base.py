@@ -27,6 +27,11 @@ LogJoint: TypeAlias = Callable[
 ]  # log p_theta(x, y) of ONE latent, a scalar
 
 
+def _parts(mark: Any) -> tuple[Any, Any]:
+    """The object and the function of a method; twice itself for anything else."""
+    return getattr(mark, "__self__", mark), getattr(mark, "__func__", mark)
+
+
 @dataclass(frozen=True, eq=False)
 class ById:
     """A value as a static argument of jit, equal to another if both carry the same `mark`.
@@ -38,10 +43,14 @@ class ById:
     mark: Any
 
     def __hash__(self) -> int:
-        return id(self.mark)
+        return id(getattr(self.mark, "__self__", self.mark))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ById) and other.mark is self.mark
+        if not isinstance(other, ById):
+            return False
+        # A method is a new object whenever it is asked for.
+        one, two = (_parts(mark) for mark in (self.mark, other.mark))
+        return one[0] is two[0] and one[1] is two[1]
 
 
 class Algorithm(NamedTuple):

@@ -7,8 +7,8 @@ show how so many latents go together.
 """
 
 from collections.abc import Callable
-from functools import partial
-from typing import NamedTuple
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,13 +21,15 @@ from marginax import _tree, kernels, metrics, momentum, partition
 from marginax.algorithms.m_svgd_em import m_svgd_em
 from marginax.algorithms.mpgd import mpgd
 from marginax.ascent import Optimiser
-from marginax.base import Algorithm, Data, Key, Particles, Theta
+from marginax.base import Algorithm, ById, Data, Key, Particles, Theta
 from marginax.em_gradient import LARGEST_THETA, em_gradient
 from marginax.inference.blocks import as_blocks, place, to_latent
 from marginax.partition import Over
 from marginax.problem import Problem
+from marginax.programs import KEPT
 from marginax.scores import mean_log_joint
 from marginax.stein import Kernel
+from marginax.twins import twin
 
 __all__ = ["LARGEST_DENSE", "Choice", "by_batches", "choose", "overdispersed", "start_particles"]
 
@@ -81,16 +83,16 @@ def choose(
             )
         over: Over = "whole" if problem.num_groups is None else "leading"
         words = f"M-SVGD-EM, {count} particles, a moment-matched kernel and curvature in {blocks}"
-        return Choice(_stein(problem, _matched(over)), count, words)
+        return Choice(_default(twin(problem), over), count, words)
     over, largest, how = _blocks_of_many(problem)
     count = num_particles or max(FEWEST_PARTICLES, largest + largest // 4 + 2)
     if size <= LARGEST_STEIN:
         words = f"M-SVGD-EM, {count} particles, {how} (a block has {size} latents, too many for "
         words += "dense curvature)"
-        return Choice(_stein(problem, _matched(over)), count, words)
+        return Choice(_default(twin(problem), over), count, words)
     words = f"MPGD, {count} particles, after M-SVGD-EM {how} (a block has {size} latents, in which "
     words += "few particles cannot show how they go together)"
-    return Choice(_stein(problem, _matched(over)), count, words, then=partial(_mpgd, problem))
+    return Choice(_default(twin(problem), over), count, words, then=partial(_mpgd, problem))
 
 
 def _blocks_of_many(problem: Problem) -> tuple[Over, int, str]:
@@ -109,6 +111,11 @@ def _blocks_of_many(problem: Problem) -> tuple[Over, int, str]:
 
 def _matched(over: Over) -> Kernel:
     return kernels.blockwise(kernels.moment_matched(kernels.rbf("mean")), over)
+
+
+@lru_cache(KEPT)
+def _default(problem: Problem, over: Over) -> Algorithm:
+    return _stein(problem, _matched(over))
 
 
 def _stein(problem: Problem, kernel: Kernel) -> Algorithm:
@@ -194,22 +201,27 @@ def start_particles(
         width: 1 where theta is known well already.
     """
     blocks = as_blocks(problem)
+    cloud_at = _cloud_at(twin(problem), blocks.bare, num_particles, width)
+    clouds = [
+        cloud_at(theta.astype(blocks.start.dtype), blocks.start, blocks.data, key)
+        for theta in thetas
+    ]
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *clouds)
 
+
+@lru_cache(KEPT)
+def _cloud_at(problem: Problem, bare: ById, num_particles: int, width: float) -> Any:
     @jax.jit
     def cloud_at(theta: Array, start: Array, data: Data, key: Key) -> Particles:
         z = jax.random.normal(key, (num_particles, *start.shape), start.dtype)
         if problem.latent_size > LARGEST_DENSE:
             away = start[None] + 0.1 * z
         else:
-            at = place(blocks, theta, start, data)
+            at = place(bare.value, theta, start, data)
             away = at.mode[None] + width * jnp.einsum("gpq,ngq->ngp", at.root, z)
         return jax.vmap(partial(to_latent, problem))(away)
 
-    clouds = [
-        cloud_at(theta.astype(blocks.start.dtype), blocks.start, blocks.data, key)
-        for theta in thetas
-    ]
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *clouds)
+    return cloud_at
 
 
 def overdispersed(theta: np.ndarray, key: Key, restarts: int) -> np.ndarray:

@@ -8,6 +8,7 @@ models and pharmacokinetics; kernels, curvature, quadrature and evidence then go
 """
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -145,7 +146,7 @@ class Problem:
         if self.group_log_joints is not None:
             latents = self.natural_latent(self.start_latent())
             check_one_each(self.group_log_joints, self.theta, latents, self.data)
-        check_log_joint(self.free_log_joint, *start, self.data)
+        check_log_joint(self.without_data().free_log_joint, *start, self.data)
 
     # On the reals, where algorithms live.
 
@@ -207,6 +208,12 @@ class Problem:
             num_observations=self.num_observations,
             num_groups=None if self.group_log_joint is not None else self.num_groups,
         )
+
+    def without_data(self) -> "Problem":
+        """The model alone, for what is compiled and kept: data is handed to it anyway."""
+        bare = copy(self)
+        object.__setattr__(bare, "data", None)
+        return bare
 
     @property
     def batching(self) -> Batching | None:

@@ -5,7 +5,8 @@ the one place that knows how a problem falls into them.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from functools import lru_cache, partial
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -13,10 +14,12 @@ from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
-from marginax.base import Data, Latent
+from marginax.base import ById, Data, Latent
 from marginax.inference.modes import Laplace, LogDensities, laplace
 from marginax.problem import Problem
+from marginax.programs import KEPT
 from marginax.sharding import num_shards, over_groups
+from marginax.twins import twin
 
 __all__ = [
     "Blocks",
@@ -25,6 +28,7 @@ __all__ = [
     "flat_latents",
     "in_pieces",
     "piece_of",
+    "placing",
     "place",
     "to_latent",
 ]
@@ -51,10 +55,27 @@ class Blocks(NamedTuple):
     divisible: bool
     mesh: Mesh | None = None
 
+    @property
+    def bare(self) -> ById:
+        """Without data and start, and equal to others of the same model: to compile for."""
+        return ById(self._replace(data=None, start=cast(Any, None)), mark=self.log_densities)
+
 
 def as_blocks(problem: Problem, mesh: Mesh | None = None) -> Blocks:
     """The blocks of a problem, groups spread over the devices of a mesh that has such an axis."""
     mesh = None if problem.num_groups is None else mesh
+    start = flat_latents(problem, problem.start_latent())
+    return Blocks(
+        _log_densities(twin(problem)),
+        over_groups(mesh, len(start), problem.data),
+        over_groups(mesh, len(start), start),
+        divisible=problem.group_log_joint is not None,
+        mesh=mesh,
+    )
+
+
+@lru_cache(KEPT)
+def _log_densities(problem: Problem) -> Callable[[Array, Array, Any], Array]:
     _, unravel = ravel_pytree(problem.start_theta())
 
     def log_densities(theta: Array, x: Array, data: Data) -> Array:
@@ -63,14 +84,13 @@ def as_blocks(problem: Problem, mesh: Mesh | None = None) -> Blocks:
             return problem.free_log_joint(unravel(theta), latent, data)[None]
         return problem.free_group_log_joints(unravel(theta), latent, data)
 
-    start = flat_latents(problem, problem.start_latent())
-    return Blocks(
-        log_densities,
-        over_groups(mesh, len(start), problem.data),
-        over_groups(mesh, len(start), start),
-        divisible=problem.group_log_joint is not None,
-        mesh=mesh,
-    )
+    return log_densities
+
+
+@lru_cache(KEPT)
+def placing(bare: ById) -> Any:
+    """`place` of these blocks, compiled."""
+    return jax.jit(partial(place, bare.value))
 
 
 def in_pieces(blocks: Blocks, points_per_block: int) -> list[slice]:

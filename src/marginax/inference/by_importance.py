@@ -7,7 +7,7 @@ are known to many more digits than their own error would allow; for a Gaussian p
 
 import math
 from collections.abc import Iterator
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -16,6 +16,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array
 
+from marginax.base import ById
 from marginax.inference.blocks import Blocks, as_blocks, in_pieces, piece_of, place
 from marginax.inference.importance import (
     Draws,
@@ -29,6 +30,7 @@ from marginax.inference.likelihood import Evidence, Likelihood
 from marginax.inference.modes import Laplace, hessians
 from marginax.inference.newton import Local
 from marginax.problem import Problem
+from marginax.programs import KEPT
 from marginax.small_linalg import cholesky, lower_solve
 
 __all__ = ["LARGEST_BLOCK", "evidence_from_draws", "importance_likelihood"]
@@ -87,6 +89,12 @@ class _Parts(NamedTuple):
 
 def _compile(problem: Problem, mesh: Mesh | None) -> _Parts:
     blocks = as_blocks(problem, mesh)
+    return _Parts(blocks, *_compiled(blocks.bare))
+
+
+@lru_cache(KEPT)
+def _compiled(bare: ById) -> tuple[Any, Any, Any]:
+    blocks = bare.value
 
     def following(theta: Array, at: Laplace, data: Any, z: Array, log_q: Array) -> Array:
         at = _follow(blocks, theta, at, data)
@@ -109,7 +117,7 @@ def _compile(problem: Problem, mesh: Mesh | None) -> _Parts:
     def weigh(theta: Array, start: Array, data: Any, z: Array, log_q: Array) -> Ratios:
         return _ratios(blocks, theta, place(blocks, theta, start, data), data, z, log_q)
 
-    return _Parts(blocks, value_and_gradient, known_curvature, weigh)
+    return value_and_gradient, known_curvature, weigh
 
 
 def _with_draws(problem: Problem, parts: _Parts, draws: Draws) -> Likelihood:

@@ -1,6 +1,7 @@
 """The likelihood of a grouped problem with small blocks, by adaptive Gauss-Hermite quadrature."""
 
 import math
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -9,6 +10,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array
 
+from marginax.base import ById
 from marginax.inference.blocks import as_blocks, in_pieces, piece_of, place
 from marginax.inference.likelihood import Evidence, Likelihood
 from marginax.inference.modes import Laplace
@@ -16,6 +18,7 @@ from marginax.inference.newton import Local
 from marginax.inference.quadrature import ORDERS, quadrature
 from marginax.problem import Problem
 from marginax.processes import whole
+from marginax.programs import KEPT
 
 __all__ = ["quadrature_likelihood"]
 
@@ -33,20 +36,7 @@ def quadrature_likelihood(
     blocks = as_blocks(problem, mesh)
     order = order or ORDERS[blocks.start.shape[1]]
 
-    def total(theta: Array, at: Laplace, data: Any) -> Array:
-        return jnp.sum(quadrature(blocks, theta, at, data, order).log_marginal)
-
-    @jax.jit
-    def local(theta: Array, start: Array, data: Any) -> Any:
-        at = place(blocks, theta, start, data)
-
-        def gradient(theta: Array) -> Any:  # once traced for value, gradient and Hessian
-            value, slope = jax.value_and_grad(total)(theta, at, data)
-            return slope, (value, slope)
-
-        hessian, (value, slope) = jax.jacfwd(gradient, has_aux=True)(theta)
-        return value, slope, hessian, at.mode
-
+    local, two_rules = _compiled(blocks.bare, order)
     pieces = in_pieces(blocks, order ** blocks.start.shape[1])
 
     def evaluate(theta: np.ndarray, start: Array) -> Local:
@@ -58,11 +48,6 @@ def quadrature_likelihood(
             np.sum(jax.device_get(hessians), axis=0),
             jnp.concatenate(modes),
         )
-
-    @jax.jit
-    def two_rules(theta: Array, start: Array, data: Any) -> Any:
-        at = place(blocks, theta, start, data)
-        return tuple(quadrature(blocks, theta, at, data, nodes) for nodes in (order, order + 4))
 
     def describe(theta: np.ndarray, start: Array) -> Evidence:
         found = [
@@ -87,3 +72,30 @@ def quadrature_likelihood(
         )
 
     return Likelihood("quadrature", blocks.start, evaluate, describe)
+
+
+@lru_cache(KEPT)
+def _compiled(bare: ById, order: int) -> tuple[Any, Any]:
+    """The likelihood with its derivatives, and the likelihood by two rules."""
+    blocks = bare.value
+
+    def total(theta: Array, at: Laplace, data: Any) -> Array:
+        return jnp.sum(quadrature(blocks, theta, at, data, order).log_marginal)
+
+    @jax.jit
+    def local(theta: Array, start: Array, data: Any) -> Any:
+        at = place(blocks, theta, start, data)
+
+        def gradient(theta: Array) -> Any:  # once traced for value, gradient and Hessian
+            value, slope = jax.value_and_grad(total)(theta, at, data)
+            return slope, (value, slope)
+
+        hessian, (value, slope) = jax.jacfwd(gradient, has_aux=True)(theta)
+        return value, slope, hessian, at.mode
+
+    @jax.jit
+    def two_rules(theta: Array, start: Array, data: Any) -> Any:
+        at = place(blocks, theta, start, data)
+        return tuple(quadrature(blocks, theta, at, data, nodes) for nodes in (order, order + 4))
+
+    return local, two_rules

@@ -5,7 +5,6 @@ information from posterior draws. No step is taken that lowers what it climbs.
 """
 
 from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -16,7 +15,7 @@ from jaxtyping import Array
 
 from marginax.base import Key
 from marginax.inference import by_importance
-from marginax.inference.blocks import as_blocks, place
+from marginax.inference.blocks import as_blocks, placing
 from marginax.inference.by_quadrature import quadrature_likelihood
 from marginax.inference.likelihood import Evidence, Likelihood
 from marginax.inference.louis import LouisClimb, louis_climb
@@ -176,7 +175,7 @@ def posterior_sampler(problem: Problem) -> Callable[[np.ndarray, Array, Key], Po
     """`sample(theta, cloud, key)`: draws at theta by chains from the cloud [N, blocks, size]."""
     blocks = as_blocks(problem)
     sample = sampler(blocks)
-    find = jax.jit(partial(place, blocks))
+    find = placing(blocks.bare)
     dense = blocks.start.shape[1] <= by_importance.LARGEST_BLOCK
 
     def draw(theta: np.ndarray, cloud: Array, key: Key) -> Posterior:

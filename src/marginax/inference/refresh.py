@@ -6,6 +6,7 @@ step size per block that dual averaging adapts on the acceptance of all chains.
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
@@ -13,9 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from marginax.base import Data, Key
+from marginax.base import ById, Data, Key
 from marginax.inference.blocks import Blocks
 from marginax.inference.modes import Laplace, LogDensities
+from marginax.programs import KEPT
 from marginax.small_linalg import solve_positive
 
 __all__ = ["MOST_CHAINS", "Posterior", "can_refresh", "sampler"]
@@ -80,39 +82,21 @@ def sampler(
         `sample(theta, at, cloud, key)`: theta flat and free; mode and root per block, which whiten
         it (a root may be a diagonal); the cloud [particles, blocks, size] where the chains start.
     """
-    from blackjax.diagnostics import effective_sample_size, potential_scale_reduction
-
     num_blocks, size = blocks.start.shape
     with_mala = size <= LARGEST_FOR_MALA
     room = MOST_NUMBERS // (MOST_CHAINS * num_blocks * size)
     kept = num_draws or int(np.clip(room, 50, 250))
     plan = _Plan(200, kept, 2) if with_mala else _Plan(200, kept, 1)
-    chains = _chains(blocks, with_mala, plan)
-
-    @jax.jit
-    def worst(flat: Array) -> tuple[Array, Array]:
-        rhat, effective = potential_scale_reduction(flat), effective_sample_size(flat)
-        return jnp.max(rhat), jnp.min(effective)
-
-    @jax.jit
-    def whitened(at: Laplace, cloud: Array, key: Key) -> Array:
-        """Where the chains start; particles that are lost are replaced by a guess."""
-        inverse = (
-            solve_positive(at.root.mT @ at.root, at.root.mT) if at.root.ndim == 3 else 1 / at.root
-        )
-        u = jax.vmap(jax.vmap(_apply), (None, 0))(inverse, cloud - at.mode[None])
-        fresh = jax.random.normal(key, u.shape, u.dtype)
-        lost = ~(jnp.linalg.norm(u, axis=-1, keepdims=True) < FARTHEST * size**0.5)
-        return jnp.where(lost, fresh, u)
+    chains = _chains(blocks.bare, with_mala, plan)
 
     def sample(theta: Array, at: Laplace, cloud: Array, key: Key) -> Posterior:
         start_key, chain_key = jax.random.split(key)
-        start = whitened(at, cloud[:MOST_CHAINS], start_key)
+        start = _whitened(at, cloud[:MOST_CHAINS], start_key)
         found = chains(theta, at, start, chain_key, blocks.data)
         draws, acceptance = (np.asarray(part) for part in found)
         flat = draws.reshape(*draws.shape[:2], -1)
         moved = bool(np.all(flat.std(axis=(0, 1)) > 0))
-        rhat, effective = map(float, worst(flat)) if moved else (float("inf"), 0.0)
+        rhat, effective = map(float, _worst(flat)) if moved else (float("inf"), 0.0)
         return Posterior(
             draws,
             f"{'MALA' if with_mala else 'NUTS'}, {len(draws)} chains of {kept} draws",
@@ -122,6 +106,25 @@ def sampler(
         )
 
     return sample
+
+
+@jax.jit
+def _worst(flat: Array) -> tuple[Array, Array]:
+    """The largest R-hat, and the smallest effective sample size."""
+    from blackjax.diagnostics import effective_sample_size, potential_scale_reduction
+
+    rhat, effective = potential_scale_reduction(flat), effective_sample_size(flat)
+    return jnp.max(rhat), jnp.min(effective)
+
+
+@jax.jit
+def _whitened(at: Laplace, cloud: Array, key: Key) -> Array:
+    """Where the chains start; particles that are lost are replaced by a guess."""
+    inverse = solve_positive(at.root.mT @ at.root, at.root.mT) if at.root.ndim == 3 else 1 / at.root
+    u = jax.vmap(jax.vmap(_apply), (None, 0))(inverse, cloud - at.mode[None])
+    fresh = jax.random.normal(key, u.shape, u.dtype)
+    lost = ~(jnp.linalg.norm(u, axis=-1, keepdims=True) < FARTHEST * u.shape[-1] ** 0.5)
+    return jnp.where(lost, fresh, u)
 
 
 def _in_its_lane(log_densities: LogDensities) -> Callable[[Array], Array]:
@@ -147,8 +150,10 @@ def _in_its_lane(log_densities: LogDensities) -> Callable[[Array], Array]:
     return log_density
 
 
-def _chains(blocks: Blocks, with_mala: bool, plan: _Plan) -> Callable[..., tuple[Array, Array]]:
+@lru_cache(KEPT)
+def _chains(bare: ById, with_mala: bool, plan: _Plan) -> Callable[..., tuple[Array, Array]]:
     """Warm-up with adaptation, then sampling; blocks and chains side by side."""
+    blocks = bare.value
     import blackjax
     from blackjax.adaptation.step_size import dual_averaging_adaptation
 
