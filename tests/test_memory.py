@@ -38,3 +38,16 @@ def test_the_size_is_named():
         memory_explained("a step", held),
     ):
         raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory.\nMore lines.")
+
+
+def test_the_size_asked_for_is_found_among_other_words():
+    said = (
+        "RESOURCE_EXHAUSTED: Failed to get configs. Example failure: \nOut of memory while trying "
+    )
+    with (
+        pytest.raises(
+            OutOfMemoryError, match=r"\\(Out of memory while trying to allocate 670.57GiB"
+        ),
+        memory_explained("run"),
+    ):
+        raise jax.errors.JaxRuntimeError(said + "to allocate 670.57GiB with allocator GPU_0_bfc.")

@@ -1,5 +1,6 @@
 """Out of memory, in a sentence: how much the run holds, and what to make smaller."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -26,9 +27,11 @@ def memory_explained(what: str, held: PyTree = None) -> Iterator[None]:
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
-        first_line = str(error).splitlines()[0].removeprefix("RESOURCE_EXHAUSTED: ").rstrip(".")
+        # A GPU's compiler says it somewhere among other things.
+        said = re.search(r"[Oo]ut of memory.*?allocat\w+ [\d.]+ ?\w+", str(error))
+        words = said[0] if said else str(error).splitlines()[0]
         raise OutOfMemoryError(
-            f"The device ran out of memory in {what} ({first_line}{_size(held)}). What helps, in "
+            f"The device ran out of memory in {what} ({words}{_size(held)}). What helps, in "
             "this order: batches (`run(..., batch=...)` for groups or minibatched data), fewer "
             "particles, a smaller tile for kernels of many particles (`kernels.rbf(..., "
             "tile=2**20)`), float32 instead of float64, and several devices (`mesh=`). On a GPU, "
