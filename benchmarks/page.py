@@ -81,6 +81,8 @@ def figures(found: dict) -> None:
         ):
             panel.loglog(sizes, values, "o-", ms=4)
             panel.grid(alpha=0.3)
+            panel.yaxis.set_major_formatter("{x:g}")
+            panel.yaxis.set_minor_formatter("")
         panels[1, column].set_xlabel(label)
     panels[0, 0].set_ylabel("milliseconds a step")
     panels[1, 0].set_ylabel("temporary MB")
@@ -94,6 +96,7 @@ def figures(found: dict) -> None:
                 ratio = [1 + r["deviation"] for r in rows]
                 panel.semilogx([r["size"] for r in rows], ratio, "o-", ms=4, label=dtype)
         panel.axhspan(0.9, 1.1, color="grey", alpha=0.2, label="within 10 %")
+        panel.xaxis.set_minor_formatter("")
         panel.set_xlabel(AXES[axis])
         panel.set_title("time / c N²" if axis == "particles" else "time / c G", fontsize=10)
         panel.grid(alpha=0.3)
