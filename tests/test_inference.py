@@ -1,7 +1,6 @@
 """The parts of `fit` alone: likelihoods, draws, Louis' information, profiles, climbs."""
 
 import re
-import sys
 from dataclasses import replace
 from functools import partial
 
@@ -14,6 +13,7 @@ from scipy.optimize import brentq, minimize
 from scipy.stats import chi2
 
 import marginax as mx
+from marginax import stages
 from marginax.bijections import positive
 from marginax.inference.blocks import as_blocks, finite_values, flat_latents, place, to_latent
 from marginax.inference.by_importance import evidence_from_draws, importance_likelihood
@@ -299,7 +299,6 @@ def test_parameters_at_an_edge_or_without_information():
 
 def test_ctrl_c_keeps_what_is_known(monkeypatch):
     """During Newton's last steps the highest top found before; during draws, all but the draws."""
-    stages = sys.modules["marginax.fit"]
     low, top = (
         Climb(np.array([at]), Local(value, np.zeros(1), -2 * np.eye(1), 0), 1, True)
         for at, value in ((0.0, -5.0), (1.0, -3.0))
@@ -310,7 +309,7 @@ def test_ctrl_c_keeps_what_is_known(monkeypatch):
 
     monkeypatch.setattr(stages, "climb_from_ends", interrupt)
     rule = quadrature_likelihood(intercepts())
-    found = stages._polish(rule, np.zeros((1, 1)), [low, top], Findings(np.zeros(1), 0))
+    found = stages.polish(rule, np.zeros((1, 1)), [low, top], Findings(np.zeros(1), 0))
     np.testing.assert_array_equal(found.theta, [1.0])
     np.testing.assert_array_equal(found.information, [[2.0]])
     np.testing.assert_array_equal(found.score_covariance, [[0.0]])
@@ -320,7 +319,7 @@ def test_ctrl_c_keeps_what_is_known(monkeypatch):
     before = Findings(THETA, 0, information=np.eye(2))
     words = ("converged",)
     ran = Run(jnp.asarray(THETA)[None], None, None, None, *words, "", 1, {}, words, words, (1,))
-    after = stages._refresh(intercepts(), ran, before, jax.random.key(0), with_polish=True)
+    after = stages.refresh(intercepts(), ran, before, jax.random.key(0), with_polish=True)
     np.testing.assert_array_equal(after.theta, before.theta)
     assert doubts(intercepts(), ran, after, {}) == (
         "Ctrl-C during the posterior draws: there are none.",
