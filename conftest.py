@@ -33,6 +33,10 @@ def pytest_runtest_teardown() -> None:
         jax.clear_caches()
 
 
+# Programs that tests start as processes of their own: they set up JAX when they are imported.
+collect_ignore = ["tests/in_processes.py", "tests/on_eight_devices.py"]
+
+
 @pytest.fixture
 def key() -> jax.Array:
     """One fixed seed for all tests that need one."""
