@@ -82,7 +82,8 @@ def figures(found: dict) -> None:
             panel.loglog(sizes, values, "o-", ms=4)
             panel.grid(alpha=0.3)
             panel.yaxis.set_major_formatter("{x:g}")
-            panel.yaxis.set_minor_formatter("")
+            narrow = max(values) < 10 * min(values)  # without a power of ten to label, perhaps
+            panel.yaxis.set_minor_formatter("{x:g}" if narrow else "")
         panels[1, column].set_xlabel(label)
     panels[0, 0].set_ylabel("milliseconds a step")
     panels[1, 0].set_ylabel("temporary MB")

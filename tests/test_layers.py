@@ -13,6 +13,7 @@ ROOT = Path(marginax.__file__).parent
 LAYERS = [
     ["_version", "base", "memory", "processes", "programs", "small_linalg"],
     ["checks", "_tree", "minibatch"],
+    ["pieces"],
     ["scores", "stein", "langevin", "momentum", "ascent", "partition"],
     ["kernels", "metrics", "em_gradient"],
     ["diagnostics"],

@@ -129,7 +129,6 @@ def test_flow_is_a_displacement_and_the_covector_that_belongs_to_it():
         log_joint,
         jnp.zeros(()),
         x,
-        scores,
         None,
     )
     mean = np.asarray(x.mean(axis=0))
@@ -239,27 +238,3 @@ def test_refusals():
         mx.metrics.curvature(largest_block=0)
     with pytest.raises(ValueError, match="over is 'rows'"):
         mx.metrics.curvature("rows")
-
-
-@pytest.mark.parametrize("num_groups", [7, 64, 130])
-def test_the_em_gradient_is_the_same_some_groups_at_a_time(num_groups):
-    def log_joint(theta, x, y):
-        left = (y - x) * jnp.exp(-theta[1])
-        prior = -0.5 * jnp.sum((x - theta[0]) ** 2)
-        return prior - 0.5 * jnp.sum(left**2) - theta[1] * y.shape[0]
-
-    particles = jax.random.normal(jax.random.key(0), (16, num_groups))
-    y, theta = jax.random.normal(jax.random.key(1), (num_groups,)), jnp.array([0.3, -0.4])
-    moved = [
-        ascend(
-            optimiser,
-            jax.grad(lambda t: mean_log_joint(log_joint, t, particles, y))(theta),
-            optimiser.init(theta),
-            theta,
-            log_joint=log_joint,
-            particles=particles,
-            data=y,
-        )[0]
-        for optimiser in (mx.em_gradient(), mx.em_gradient(by_groups=True))
-    ]
-    np.testing.assert_allclose(*moved, rtol=1e-10)

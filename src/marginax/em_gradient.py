@@ -28,6 +28,7 @@ from jaxtyping import Array, Float
 from marginax import stein
 from marginax.base import Data, Latent, LogJoint, Particles, Theta
 from marginax.minibatch import theta_weight
+from marginax.pieces import piece_size, sum_over_groups
 from marginax.scores import mean_log_joint
 
 __all__ = ["em_gradient"]
@@ -40,27 +41,26 @@ FLOOR = 1e-6
 # How much the curvature may change along a step, relative to itself.
 LIMIT = 2.0
 # Groups times particles that a piece has: small enough for a core's own cache, and for XLA to fuse
-# the whole derivative into one loop. A GPU wants more to do at a time.
-ROWS, ROWS_ON_GPU = 512, 2**18
+# the whole derivative into one loop.
+ROWS = 2**9
 # Beyond this, p x p second derivatives of every particle are no longer moderate.
 LARGEST_THETA = 256
 
 
 def em_gradient(
-    curvature_particles: int | None = None, *, by_groups: bool = False
+    curvature_particles: int | None = None,
 ) -> optax.GradientTransformationExtraArgs:
     """Newton's step towards the maximum over the current cloud, for the `theta_optimiser` slot.
 
     It needs no step size and does not depend on the units of theta. For theta of up to a few
     hundred numbers; beyond that use `optax.adagrad`, or `exact_m_step` where the maximum is known.
+    With the `free_log_joint` of a `Problem.grouped`, derivatives are added up some groups at a
+    time, in little memory.
 
     Args:
         curvature_particles: take second derivatives over the first so many particles only, which
             changes how theta gets there but not where it rests: they cost p times the gradient.
             By default over all.
-        by_groups: `log_joint` is a sum over groups, and it may be called with some of them: every
-            leaf of the latent and of the data has a leading axis over groups. Second and third
-            derivatives are then added up some groups at a time, in little memory.
 
     Example:
         >>> import jax, jax.numpy as jnp, marginax as mx
@@ -114,48 +114,29 @@ def em_gradient(
         def whole(derivative: Derivative) -> Array:
             return derivative(lambda flat: mean_log_joint(log_joint, unravel(flat), few, data))
 
-        def in_pieces(derivative: Derivative) -> Array:
-            of_some = partial(_of_flat, log_joint, unravel)
-            return theta_weight(log_joint, few) * _over_groups(derivative, of_some, few, data)
+        size = piece_size(log_joint, few, ROWS)
 
-        # Where devices share the cloud, each has few enough, and every piece would be sent about.
-        spread = jax.typeof(jax.tree.leaves(particles)[0]).sharding.mesh.size > 1
-        total = in_pieces if by_groups and not spread else whole
+        def in_pieces(size: int, derivative: Derivative) -> Array:
+            weight = theta_weight(log_joint, few) / jax.tree.leaves(few)[0].shape[0]
+
+            def of_some(particles: Particles, data: Data) -> Array:
+                latent, given = _side_by_side(particles, data)
+                return derivative(lambda flat: weight * log_joint(unravel(flat), latent, given))
+
+            return sum_over_groups(of_some, few, data, size)
+
+        total = whole if size is None else partial(in_pieces, size)
         return unravel(_limited_newton(total, flat, gradient).astype(flat.dtype)), state
 
     return optax.GradientTransformationExtraArgs(init, update)
 
 
-def _of_flat(
-    log_joint: LogJoint, unravel: Any, latent: Latent, data: Data, flat: Float[Array, " p"]
-) -> Float[Array, ""]:
-    return log_joint(unravel(flat), latent, data)
-
-
-def _over_groups(derivative: Derivative, of: Any, particles: Particles, data: Data) -> Array:
-    """The sum of a derivative over all groups, a piece of them at a time."""
-    num_particles, num_groups = jax.tree.leaves(particles)[0].shape[:2]
-    rows = ROWS_ON_GPU if jax.default_backend() == "gpu" else ROWS
-    size = min(num_groups, max(1, rows // num_particles))
-
-    def piece(first: Array | int, size: int) -> Array:
-        # All particles of these groups side by side, as if they were so many groups of one latent.
-        def side_by_side(leaf: Array) -> Array:
-            some = jax.lax.dynamic_slice_in_dim(leaf, first, size, 1)
-            return some.reshape(num_particles * size, *leaf.shape[2:])
-
-        def repeated(leaf: Array) -> Array:
-            some = jax.lax.dynamic_slice_in_dim(leaf, first, size, 0)
-            return jnp.tile(some, (num_particles,) + (1,) * (leaf.ndim - 1))
-
-        latent, given = jax.tree.map(side_by_side, particles), jax.tree.map(repeated, data)
-        return derivative(lambda flat: of(latent, given, flat) / num_particles)
-
-    whole_pieces, left = divmod(num_groups, size)
-    total = piece(whole_pieces * size, left) if left else piece(0, size)
-    # What is left over, or else the first piece, is in the total already.
-    return jax.lax.fori_loop(
-        0 if left else 1, whole_pieces, lambda i, total: total + piece(i * size, size), total
+def _side_by_side(particles: Particles, data: Data) -> tuple[Latent, Data]:
+    """All particles of some groups as if they were so many groups of one latent."""
+    num_particles = jax.tree.leaves(particles)[0].shape[0]
+    latent = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), particles)
+    return latent, jax.tree.map(
+        lambda leaf: jnp.tile(leaf, (num_particles,) + (1,) * (leaf.ndim - 1)), data
     )
 
 

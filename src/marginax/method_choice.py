@@ -121,10 +121,9 @@ def _default(problem: Problem, over: Over) -> Algorithm:
 def _stein(problem: Problem, kernel: Kernel) -> Algorithm:
     size = problem.num_parameters
     few = FEW_FOR_CURVATURE if size > MANY_PARAMETERS else None
-    by_groups = problem.group_log_joint is not None
     return m_svgd_em(
         problem.free_log_joint,
-        em_gradient(few, by_groups=by_groups) if size <= LARGEST_THETA else optax.adagrad(0.1),
+        em_gradient(few) if size <= LARGEST_THETA else optax.adagrad(0.1),
         0.5,
         kernel,
         theta_momentum=momentum.adaptive_restart(),
@@ -144,7 +143,7 @@ def by_batches(problem: Problem, theta_optimiser: Optimiser | None = None) -> Al
     dense = problem.latent_size <= LARGEST_DENSE
     return m_svgd_em(
         problem.free_log_joint,
-        theta_optimiser or em_gradient(few, by_groups=True),
+        theta_optimiser or em_gradient(few),
         0.5,
         _matched("leading" if dense else "coordinates"),
         theta_momentum=0.0,

@@ -23,7 +23,8 @@ from jaxtyping import Array, Float
 from marginax import _tree, partition, stein
 from marginax.base import Data, Latent, LogJoint, Particles, Theta
 from marginax.partition import Family, Over
-from marginax.scores import latent_score
+from marginax.pieces import map_over_groups, piece_size
+from marginax.scores import latent_score, latent_scores
 from marginax.small_linalg import eigh, left_svd
 
 __all__ = ["Metric", "check_metric", "curvature", "flow"]
@@ -33,6 +34,8 @@ __all__ = ["Metric", "check_metric", "curvature", "flow"]
 NUM_PROBES = 4
 # Eigenvalues below this, relative to the block's largest, are raised to it.
 FLOOR = 1e-6
+# Groups times particles that move at a time, and blocks that never have parts in two groups.
+ROWS, WITHIN_GROUPS = 2**14, ("leading", "coordinates")
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,10 +46,12 @@ class Metric:
         factor: `factor(log_joint, theta, particles, data, over) -> Factors`, where `over` are the
             kernel's blocks.
         name: how it was asked for.
+        over: its own blocks, if they are not the kernel's.
     """
 
     factor: Callable[[LogJoint, Theta, Particles, Data, Over], "Factors"]
     name: str
+    over: Over | None = None
 
     def __repr__(self) -> str:
         return self.name
@@ -96,7 +101,7 @@ def curvature(over: Over | None = None, *, largest_block: int = 64) -> Metric:
         return Factors(found, *zip(*pairs, strict=True))
 
     words = "" if over is None else f"over={over!r}, "
-    return Metric(factor, f"curvature({words}largest_block={largest_block})")
+    return Metric(factor, f"curvature({words}largest_block={largest_block})", over)
 
 
 def flow(
@@ -105,7 +110,6 @@ def flow(
     log_joint: LogJoint,
     theta: Theta,
     particles: Particles,
-    scores: Particles,
     data: Data,
 ) -> tuple[Particles, Particles]:
     """Where the cloud should move, as a displacement and as a direction in the units of the scores.
@@ -114,6 +118,23 @@ def flow(
         (phi, H phi): what is added to the particles, and what a move is aligned with to see whether
         it goes downhill. Without a metric both are phi.
     """
+    on_some = partial(_flow, kernel, metric, log_joint, theta)
+    size = piece_size(log_joint, particles, ROWS)
+    blocks = (kernel.over, kernel.over if metric is None or metric.over is None else metric.over)
+    if size is None or not all(over in WITHIN_GROUPS for over in blocks):
+        return on_some(particles, data)
+    return map_over_groups(on_some, particles, data, size)
+
+
+def _flow(
+    kernel: stein.Kernel,
+    metric: Metric | None,
+    log_joint: LogJoint,
+    theta: Theta,
+    particles: Particles,
+    data: Data,
+) -> tuple[Particles, Particles]:
+    scores = latent_scores(log_joint, theta, particles, data)
     if metric is None:
         velocity = stein.velocity(kernel, particles, scores)
         return velocity, velocity

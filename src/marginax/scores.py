@@ -10,8 +10,12 @@ import jax.numpy as jnp
 from marginax.base import Data, Latent, LogJoint, Particles, Theta
 from marginax.checks import check_scalar
 from marginax.minibatch import theta_weight
+from marginax.pieces import piece_size, sum_over_groups
 
 __all__ = ["latent_score", "latent_scores", "mean_log_joint", "theta_score"]
+
+# Groups times particles whose gradient is taken at a time.
+ROWS = 2**14
 
 
 def mean_log_joint(
@@ -29,8 +33,20 @@ def mean_log_joint(
 
 
 def theta_score(log_joint: LogJoint, theta: Theta, particles: Particles, data: Data) -> Theta:
-    """(1/N) sum_j grad_theta l(theta, x_j), in one backward pass."""
-    return jax.grad(lambda theta: mean_log_joint(log_joint, theta, particles, data))(theta)
+    """(1/N) sum_j grad_theta l(theta, x_j), in one backward pass, or one per piece of groups."""
+
+    def score(some: Particles, given: Data) -> Theta:
+        return jax.grad(lambda theta: mean_log_joint(log_joint, theta, some, given))(theta)
+
+    def share(some: Particles, given: Data) -> Theta:
+        # By itself, a piece would count for all groups.
+        part = theta_weight(log_joint, particles) / theta_weight(log_joint, some)
+        return jax.tree.map(lambda leaf: part * leaf, score(some, given))
+
+    size = piece_size(log_joint, particles, ROWS)
+    if size is None:
+        return score(particles, data)
+    return sum_over_groups(share, particles, data, size)
 
 
 def latent_score(log_joint: LogJoint, theta: Theta, latent: Latent, data: Data) -> Latent:

@@ -26,7 +26,7 @@ from marginax.checks import check_start
 from marginax.metrics import Metric, check_metric, flow
 from marginax.momentum import MomentumRule, as_rule, look_ahead
 from marginax.partition import check_spread
-from marginax.scores import latent_scores, theta_score
+from marginax.scores import theta_score
 
 __all__ = ["MSVGDEMState", "m_svgd_em"]
 
@@ -146,9 +146,8 @@ def m_svgd_em(
             theta_rule, state.theta_momentum_state, direction, theta, state.theta
         )
         # The velocity is taken at x~_t, and with theta_{t+1}, not its look-ahead.
-        scores = latent_scores(log_joint, theta, state.particles_ahead, data)
         velocity, uphill = flow(
-            kernel, particle_metric, log_joint, theta, state.particles_ahead, scores, data
+            kernel, particle_metric, log_joint, theta, state.particles_ahead, data
         )
         particles, particle_optimiser_state = ascend(
             particle_optimiser, velocity, state.particle_optimiser_state, state.particles_ahead

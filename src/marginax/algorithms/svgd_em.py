@@ -20,7 +20,7 @@ from marginax.base import Algorithm, Data, Key, LogJoint, Particles, Theta
 from marginax.checks import check_start
 from marginax.metrics import Metric, check_metric, flow
 from marginax.partition import check_spread
-from marginax.scores import latent_scores, theta_score
+from marginax.scores import theta_score
 
 __all__ = ["SVGDEMInfo", "SVGDEMState", "svgd_em"]
 
@@ -113,10 +113,7 @@ def svgd_em(
             data=data,
         )
         # The particles see theta_{t+1}, not theta_t.
-        scores = latent_scores(log_joint, theta, state.particles, data)
-        velocity, uphill = flow(
-            kernel, particle_metric, log_joint, theta, state.particles, scores, data
-        )
+        velocity, uphill = flow(kernel, particle_metric, log_joint, theta, state.particles, data)
         particles, particle_optimiser_state = ascend(
             particle_optimiser, velocity, state.particle_optimiser_state, state.particles
         )

@@ -1,0 +1,150 @@
+"""Some groups at a time is the same as all at once."""
+
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import marginax as mx
+from marginax import metrics, pieces, scores
+
+N, G = 5, 23
+
+
+def one_group(theta, x, y):
+    """A curved posterior of two correlated coordinates; theta enters all derivatives."""
+    level, slope = x["level"], x["slope"]
+    noise = jnp.exp(theta["log_noise"])
+    mean = level + slope * jnp.arange(3.0)
+    fit = -0.5 * jnp.sum((y["y"] - mean) ** 2) / noise**2 - 3 * theta["log_noise"]
+    return fit - 0.5 * (level - theta["mean"]) ** 2 - 0.5 * slope**2 - 0.1 * level**4
+
+
+@pytest.fixture(name="problem")
+def a_problem():
+    y = {"y": jax.random.normal(jax.random.key(0), (G, 3))}
+    theta, latent = {"mean": 0.3, "log_noise": -0.2}, {"level": 0.0, "slope": 0.0}
+    return mx.Problem.grouped(one_group, y, theta=theta, latent=latent)
+
+
+@pytest.fixture(name="cloud")
+def a_cloud():
+    keys = jax.random.split(jax.random.key(1))
+    return {
+        name: jax.random.normal(key, (N, G))
+        for name, key in zip(("level", "slope"), keys, strict=True)
+    }
+
+
+def at_a_time(monkeypatch, rows):
+    # `marginax.em_gradient` is the function.
+    for module in (sys.modules["marginax.em_gradient"], metrics, scores):
+        monkeypatch.setattr(module, "ROWS", rows)
+
+
+def method(problem, over="leading", metric=None):
+    kernel = mx.kernels.moment_matched(mx.kernels.rbf("mean"))
+    return mx.m_svgd_em(
+        problem.free_log_joint,
+        mx.em_gradient(),
+        0.5,
+        mx.kernels.blockwise(kernel, over) if over != "whole" else mx.kernels.rbf("mean"),
+        particle_metric=metric,
+    )
+
+
+def close(found, expected, rtol):
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=rtol, atol=rtol), found, expected
+    )
+
+
+@pytest.mark.parametrize("size", [1, 4, 22, 23])
+def test_sums_and_maps_in_pieces(cloud, problem, size):
+    """The bugs: what is left over forgotten, or counted twice; the last piece put elsewhere."""
+
+    def function(some, given):
+        return {"s": jnp.sum(some["level"] ** 2, axis=0) * given["y"][:, 0]}
+
+    def summed(some, given):
+        return jax.tree.map(jnp.sum, function(some, given))
+
+    def mapped(some, given):
+        return some["slope"] * function(some, given)["s"][None]
+
+    close(
+        pieces.sum_over_groups(summed, cloud, problem.data, size),
+        summed(cloud, problem.data),
+        1e-12,
+    )
+    close(
+        pieces.map_over_groups(mapped, cloud, problem.data, size),
+        mapped(cloud, problem.data),
+        1e-12,
+    )
+
+
+@pytest.mark.parametrize("rows", [1, 20, 57, 110])
+@pytest.mark.parametrize("metric", [None, mx.metrics.curvature()], ids=str)
+@pytest.mark.parametrize("over", ["leading", "coordinates"])
+def test_a_step_in_pieces_is_the_step(problem, cloud, over, metric, rows, monkeypatch):
+    algorithm = method(problem, over, metric)
+    state = algorithm.init(jax.random.key(0), problem.start_theta(), cloud)
+    at_a_time(monkeypatch, 2**14)
+    expected = algorithm.step(jax.random.key(0), state, problem.data)
+    at_a_time(monkeypatch, rows)
+    assert pieces.piece_size(problem.free_log_joint, cloud, rows) is not None
+    close(algorithm.step(jax.random.key(0), state, problem.data), expected, 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("over", "metric"),
+    [("whole", None), ("leading", mx.metrics.curvature("leaves")), ("leaves", None)],
+    ids=str,
+)
+def test_blocks_across_groups_are_not_cut(problem, cloud, over, metric, monkeypatch):
+    """The bug: a kernel that sees all groups is given the groups of a piece."""
+    algorithm = method(problem, over, metric)
+    state = algorithm.init(jax.random.key(0), problem.start_theta(), cloud)
+    at_a_time(monkeypatch, 2**14)
+    expected = algorithm.step(jax.random.key(0), state, problem.data)
+    at_a_time(monkeypatch, 10)
+    close(algorithm.step(jax.random.key(0), state, problem.data), expected, 1e-9)
+
+
+def test_a_batch_in_pieces_counts_for_all_groups(problem, cloud, monkeypatch):
+    """The bug: pieces weighted as batches, so that the sum is too large by their number."""
+    rows = jnp.arange(11)
+    some = jax.tree.map(lambda leaf: leaf[:, rows], cloud)
+    data = jax.tree.map(lambda leaf: leaf[rows], problem.data)
+    theta = problem.start_theta()
+    at_a_time(monkeypatch, 2**14)
+    expected = scores.theta_score(problem.free_log_joint, theta, some, data)
+    at_a_time(monkeypatch, 4 * N)
+    close(scores.theta_score(problem.free_log_joint, theta, some, data), expected, 1e-12)
+
+
+def test_models_that_are_not_sums_over_groups_are_left_whole(cloud):
+    def log_joint(theta, x, data):
+        return -0.5 * jnp.sum((x["level"] - theta) ** 2) * jnp.sum(x["slope"] ** 2)
+
+    assert pieces.piece_size(log_joint, cloud, 1) is None
+
+
+def test_several_starts_at_once_in_pieces(problem, cloud, monkeypatch):
+    at_a_time(monkeypatch, 20)
+    algorithm = method(problem, metric=mx.metrics.curvature())
+    keys = jax.random.split(jax.random.key(0), 2)
+    clouds = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf + 1]), cloud)
+    theta = problem.start_theta()
+
+    def step(key, cloud):
+        return algorithm.step(key, algorithm.init(key, theta, cloud), problem.data)[0]
+
+    both = jax.vmap(step)(keys, clouds)
+    one = step(keys[1], jax.tree.map(lambda leaf: leaf[1], clouds))
+    close(jax.tree.map(lambda leaf: leaf[1], both), one, 1e-10)
+    assert isinstance(both.theta_optimiser_state, optax.EmptyState)
