@@ -3,7 +3,6 @@
 Time against N must be c N^2 (joint RBF) and against G linear (the algorithm that `fit` chooses).
 """
 
-import time
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
@@ -21,7 +20,7 @@ AXES = {
     "groups": (fit_step, 1, (1000, 10_000, 100_000, 1_000_000)),
 }
 PARTS = (("particles", "float32"), ("groups", "float32"), ("groups", "float64"))
-TURNS, SECONDS_A_TURN = 4, 1.5
+TURNS, SECONDS_A_TURN = 5, 3.0
 
 
 def deviations(sizes: list[int], times: list[float], power: int) -> tuple[float, list[float]]:
@@ -40,12 +39,12 @@ def measure(axis: str, dtype: str) -> list[dict]:
     best = dict.fromkeys(sizes, float("inf"))
     for turn in range(1 + TURNS):
         for size, (call, _) in steps.items():
-            began = time.perf_counter()
-            while True:  # a short step gets as much time as a long one, to meet a quiet moment
-                found = seconds(call)
-                best[size] = min(best[size], found) if turn else best[size]
-                if time.perf_counter() - began > SECONDS_A_TURN:
-                    break
+            # The mean over a turn: the best of many short steps would be compared with that of a
+            # few long ones.
+            spent, calls = seconds(call), 1
+            while spent < SECONDS_A_TURN:
+                spent, calls = spent + seconds(call), calls + 1
+            best[size] = min(best[size], spent / calls) if turn else best[size]
     rows: list[dict] = []
     for size, (_, memory) in steps.items():
         found = best[size]

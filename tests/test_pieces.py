@@ -46,12 +46,17 @@ def at_a_time(monkeypatch, rows):
 
 
 def method(problem, over="leading", metric=None):
-    kernel = mx.kernels.moment_matched(mx.kernels.rbf("mean"))
+    joint = mx.kernels.rbf("mean")
+    kernel = joint
+    if over == "both":
+        kernel = joint + mx.kernels.blockwise(mx.kernels.linear())
+    elif over != "whole":
+        kernel = mx.kernels.blockwise(mx.kernels.moment_matched(joint), over)
     return mx.m_svgd_em(
         problem.free_log_joint,
         mx.em_gradient(),
         0.5,
-        mx.kernels.blockwise(kernel, over) if over != "whole" else mx.kernels.rbf("mean"),
+        kernel,
         particle_metric=metric,
     )
 
@@ -102,7 +107,12 @@ def test_a_step_in_pieces_is_the_step(problem, cloud, over, metric, rows, monkey
 
 @pytest.mark.parametrize(
     ("over", "metric"),
-    [("whole", None), ("leading", mx.metrics.curvature("leaves")), ("leaves", None)],
+    [
+        ("whole", None),
+        ("both", None),
+        ("leading", mx.metrics.curvature("leaves")),
+        ("leaves", None),
+    ],
     ids=str,
 )
 def test_blocks_across_groups_are_not_cut(problem, cloud, over, metric, monkeypatch):

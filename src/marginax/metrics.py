@@ -121,7 +121,8 @@ def flow(
     on_some = partial(_flow, kernel, metric, log_joint, theta)
     size = piece_size(log_joint, particles, ROWS)
     blocks = (kernel.over, kernel.over if metric is None or metric.over is None else metric.over)
-    if size is None or not all(over in WITHIN_GROUPS for over in blocks):
+    apart = kernel.within and all(over in WITHIN_GROUPS for over in blocks)
+    if size is None or not apart:
         return on_some(particles, data)
     return map_over_groups(on_some, particles, data, size)
 

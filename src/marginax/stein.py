@@ -48,12 +48,14 @@ class Kernel:
         whitened: the same where one unit is about one posterior standard deviation, as under a
             metric, if limits apply there that would make no sense in other units; else None.
         over: the blocks within which particles see each other, as `marginax.partition` has them.
+        within: whether nothing looks beyond its block of `over`; a sum may have a part that does.
     """
 
     velocity: Callable[[Particles, Particles], Particles]
     name: str
     whitened: Callable[[Particles, Particles], Particles] | None = None
     over: Any = "whole"
+    within: bool = False
 
     def __repr__(self) -> str:
         return self.name
@@ -73,6 +75,7 @@ class Kernel:
                 jnp.add, whitened_velocity(self, x, s), whitened_velocity(other, x, s)
             ),
             other.over if self.over == "whole" else self.over,
+            self.within and other.within,
         )
 
 

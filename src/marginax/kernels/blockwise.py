@@ -65,6 +65,7 @@ def blockwise(kernel: Kernel, over: Over = "leading") -> Kernel:
         f"blockwise({kernel.name}, over={over!r})",
         each_block(lambda x, s: whitened_velocity(kernel, x, s)),
         over,
+        within=True,
     )
 
 
