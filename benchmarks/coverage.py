@@ -167,8 +167,6 @@ def fit_one(name: str, seed: int) -> Outcome:
     fit = mx.fit(problem, key=jax.random.key(seed), restarts=1, refresh=False, progress=False)
     seconds = time.perf_counter() - began
     low, high = fit.confidence_intervals(LEVEL).T
-    if seed % 10 == 9:
-        jax.clear_caches()  # or about 100 MB of compiled programs stay for every problem
     return Outcome(
         fit.names,
         np.asarray(fit.estimates - truth),

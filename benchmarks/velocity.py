@@ -110,3 +110,7 @@ def steps() -> None:
             time = best_seconds(lambda f=advance, given=given: f(*given)) / 20
             base = base or time
             print(f"  {name:<24} {1e3 * time:8.3f} ms   time x {time / base:5.1f}")
+
+
+if __name__ == "__main__":
+    main()
