@@ -42,7 +42,8 @@ def draw_estimates(ax, ends) -> None:
         ax.semilogx(steps, path, color=colour, linestyle=dash, linewidth=2.2, label=name)
     ax.axhline(EXACT, color="grey", linestyle=":", linewidth=1.5)
     ax.annotate("exact estimate", (1.1, EXACT), (0, 4), textcoords="offset points", color="#555555")
-    ax.set(xlabel="step", ylabel="θ", title="The estimate", xlim=(1, STEPS), ylim=(-0.5, 13.2))
+    ax.set(xlabel="step", ylabel="θ", title="The estimate", xlim=(1, STEPS), ylim=(-6.2, 13.2))
+    ax.set_yticks((0, 5, 10))
     ax.legend(loc="lower right", fontsize=11)
 
 
