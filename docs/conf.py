@@ -1,5 +1,6 @@
 """Settings of the documentation site; `make docs` builds it."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -53,17 +54,25 @@ def without_types(app, what, name, obj, options, lines):
             lines[i + 1] = lines[i + 1].removesuffix(words) + f": {words}"
 
 
-# A formula is written as MathML, which browsers draw themselves: the site needs no network and no
-# script. Brace an accent before its index, {\tilde\theta}_t, for docutils puts both on one letter.
+def mathml(node, as_block):
+    r"""A formula as MathML, which browsers draw themselves: no network and no script is needed.
+
+    An accent with an index is written {\tilde\theta}_t; docutils would put the index under the
+    letter, opposite to the accent, unless something else is within the braces.
+    """
+    tex = re.sub(r"\{(\\(?:tilde|bar|hat)\s*\\?\w+)\}_", r"{\1{}}_", node.astext())
+    return tex2mathml(tex, as_block=as_block)
+
+
 def inline_formula(self, node):
     """Writes a formula within a line."""
-    self.body.append(tex2mathml(node.astext()))
+    self.body.append(mathml(node, False))
     raise nodes.SkipNode
 
 
 def block_formula(self, node):
     """Writes a formula of its own."""
-    self.body.append(f'<div class="math">{tex2mathml(node.astext(), as_block=True)}</div>')
+    self.body.append(f'<div class="math">{mathml(node, True)}</div>')
     raise nodes.SkipNode
 
 
