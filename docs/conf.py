@@ -58,10 +58,11 @@ def mathml(node, as_block):
     r"""A formula as MathML, which browsers draw themselves: no network and no script is needed.
 
     An accent with an index is written {\tilde\theta}_t; docutils would put the index under the
-    letter, opposite to the accent, unless something else is within the braces.
+    letter, opposite to the accent, unless something else is within the braces. Without a font for
+    mathematics an accent proper touches its letter, so it is set as a script above.
     """
     tex = re.sub(r"\{(\\(?:tilde|bar|hat)\s*\\?\w+)\}_", r"{\1{}}_", node.astext())
-    return tex2mathml(tex, as_block=as_block)
+    return tex2mathml(tex, as_block=as_block).replace('accent="true"', 'accent="false"')
 
 
 def inline_formula(self, node):
