@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 
 import marginax as mx
@@ -46,6 +47,18 @@ def test_code_on_the_pages_is_python(page):
     for language, code in BLOCK.findall(page.read_text()):
         if language == "python":
             ast.parse(code)
+
+
+@pytest.mark.slow
+def test_the_code_for_users_of_other_tools_runs(as_users_write):
+    namespace = {}
+    for language, code in BLOCK.findall((ROOT / "docs" / "from_other_tools.md").read_text()):
+        if language == "python":
+            exec(code, namespace)
+    fit, same = namespace["fit"], namespace["same"]
+    assert fit.converged
+    assert same.converged
+    np.testing.assert_allclose(np.sort(same.estimates), np.sort(fit.estimates), atol=1e-3)
 
 
 def test_the_first_page_shows_the_readme_code():
