@@ -25,8 +25,11 @@ lint: $(READY)
 bench: $(READY)
 	$(BIN)/python -m benchmarks $(if $(filter write,$(BASELINE)),--write-baseline)
 
+# A warning is an error, and so is a link within the site that leads nowhere. The examples in docstrings
+# are tests: `make test` runs them.
 docs: $(READY)
 	$(BIN)/sphinx-build -W -q -b html docs docs/_build/html
+	$(BIN)/python docs/check_links.py docs/_build/html
 	@echo "Open docs/_build/html/index.html"
 
 clean:

@@ -1,7 +1,11 @@
 """Settings of the documentation site; `make docs` builds it."""
 
+import re
 import shutil
 from pathlib import Path
+
+from docutils import nodes
+from docutils.utils.math.latex2mathml import tex2mathml
 
 import marginax
 
@@ -9,15 +13,23 @@ project = "marginax"
 author = "The marginax developers"
 copyright = author  # the theme's footer
 release = marginax.__version__
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinxcontrib.bibtex"]
 html_theme = "furo"
 html_title = "marginax"
-exclude_patterns = ["_build", "reference", "conf.py", "gallery/data", "gallery/out"]
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+exclude_patterns = ["_build", "reference", "*.py", "figures", "gallery/data", "gallery/out"]
 html_extra_path = ["reference"]  # the committed report, as it is
+html_math_renderer = "mathml"
 myst_enable_extensions = ["colon_fence", "dollarmath"]
-suppress_warnings = ["myst.xref_missing"]
+myst_heading_anchors = 3
+nitpicky = True  # a link that leads nowhere is a warning, and `make docs` fails on warnings
+bibtex_bibfiles = ["references.bib"]
+bibtex_default_style = "plain"
+bibtex_reference_style = "author_year"
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # the signatures' pytree types say less than the Args
+napoleon_numpy_docstring = False
 napoleon_use_ivar = True
 napoleon_attr_annotations = False
 default_role = "code"
@@ -30,3 +42,42 @@ nb_execution_timeout = 900
 nb_execution_raise_on_error = True
 nb_execution_show_tb = True
 nb_merge_streams = True
+
+
+def without_types(app, what, name, obj, options, lines):
+    """Our "Returns:" and properties say no type: a colon in their first sentence is not one."""
+    if what in ("attribute", "property") and lines:
+        lines[0] = f": {lines[0]}"
+    for i, line in enumerate(lines[:-1]):
+        if line.strip() == "Returns:":
+            words = lines[i + 1].lstrip()
+            lines[i + 1] = lines[i + 1].removesuffix(words) + f": {words}"
+
+
+def mathml(node, as_block):
+    r"""A formula as MathML, which browsers draw themselves: no network and no script is needed.
+
+    An accent with an index is written {\tilde\theta}_t; docutils would put the index under the
+    letter, opposite to the accent, unless something else is within the braces. Without a font for
+    mathematics an accent proper touches its letter, so it is set as a script above.
+    """
+    tex = re.sub(r"\{(\\(?:tilde|bar|hat)\s*\\?\w+)\}_", r"{\1{}}_", node.astext())
+    return tex2mathml(tex, as_block=as_block).replace('accent="true"', 'accent="false"')
+
+
+def inline_formula(self, node):
+    """Writes a formula within a line."""
+    self.body.append(mathml(node, False))
+    raise nodes.SkipNode
+
+
+def block_formula(self, node):
+    """Writes a formula of its own."""
+    self.body.append(f'<div class="math">{mathml(node, True)}</div>')
+    raise nodes.SkipNode
+
+
+def setup(app):
+    """Called by Sphinx."""
+    app.add_html_math_renderer("mathml", (inline_formula, None), (block_formula, None))
+    app.connect("autodoc-process-docstring", without_types, priority=400)  # before napoleon
