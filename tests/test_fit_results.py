@@ -1,8 +1,6 @@
 """What a `Fit` can do after the numbers: draws, predictions, files, figures, ArviZ."""
 
 import io
-import pickle
-import zipfile
 
 import jax
 import jax.numpy as jnp
@@ -116,25 +114,8 @@ def test_files_that_are_no_fit_are_refused(fitted, tmp_path):
     path.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(ValueError, match="damaged"):
         mx.Fit.load(path, fitted.problem)
-    path.write_bytes(pickle.dumps({"theta": 1}))
-    with pytest.raises(ValueError, match="not a saved fit"):
-        mx.Fit.load(path, fitted.problem)
     with pytest.raises(FileNotFoundError):
         mx.Fit.load(tmp_path / "nothing.npz", fitted.problem)
-
-
-def test_loading_runs_no_pickle(fitted, tmp_path):
-    class Bomb:
-        def __reduce__(self):
-            return (pytest.fail, ("a pickle was run",))
-
-    path = tmp_path / "fit.npz"
-    array = io.BytesIO()
-    np.save(array, np.array([Bomb()], dtype=object), allow_pickle=True)
-    with zipfile.ZipFile(path, "w") as file:
-        file.writestr("words.npy", array.getvalue())
-    with pytest.raises(ValueError, match="not a saved fit"):
-        mx.Fit.load(path, fitted.problem)
 
 
 def test_the_figure_has_its_panels(fitted, key):

@@ -1,6 +1,7 @@
 """Imports go one way through the layers, and every module is in one of them."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -95,3 +96,11 @@ def test_algorithms_borrow_states_and_infos_only():
                 "marginax.algorithms"
             ):
                 assert all(alias.name.endswith(("State", "Info")) for alias in node.names)
+
+
+def test_the_design_page_names_every_module():
+    page = (Path(__file__).parents[1] / "docs" / "design.md").read_text()
+    named = set(re.findall(r"`([\w/]+)`", page))
+    for *folders, last in MODULES:
+        name = f"{folders[-1]}/" if folders and last == "__init__" else last
+        assert name in named | {"__init__"}, f"docs/design.md does not say what {name} is for"

@@ -6,7 +6,6 @@ and a checksum of its data tells whether it is the same.
 
 import hashlib
 import json
-import zipfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -70,12 +69,7 @@ def write_fit(fit: Any, path: str | Path) -> None:
 
 def read_fit(path: str | Path, problem: Problem) -> dict[str, Any]:
     """The fields of a saved fit of this problem."""
-    try:
-        with Path(path).open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-        words = json.loads(str(arrays.pop("words")))
-    except (KeyError, ValueError, zipfile.BadZipFile, EOFError) as error:
-        raise ValueError(f"{path} is not a saved fit, or it is damaged ({error}).") from None
+    arrays, words = _parts(path)
     if words["format"] != FORMAT:
         raise ValueError(
             f"{path} has format {words['format']}, but this version of marginax reads {FORMAT}."
@@ -85,6 +79,37 @@ def read_fit(path: str | Path, problem: Problem) -> dict[str, Any]:
             f"{path} is a fit of another problem: names, shapes or data differ from the one given. "
             "Bring the problem it was made with."
         )
+    try:
+        return _fields(arrays, words, problem)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _damaged(path, error) from None
+
+
+def _parts(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """The arrays and the words of a file that may be anything."""
+    try:
+        with Path(path).open("rb") as opened:
+            file = np.load(opened, allow_pickle=False)
+            if not isinstance(file, np.lib.npyio.NpzFile):
+                raise ValueError("it holds a single array without a name")
+            arrays = {name: file[name] for name in file.files}
+        words = json.loads(str(arrays.pop("words")))
+        if not isinstance(words, dict) or not {"format", "problem"} <= words.keys():
+            raise ValueError("its words are those of something else")
+    except (OSError, MemoryError):
+        raise
+    except Exception as error:  # an archive can be damaged in a dozen ways
+        raise _damaged(path, error) from None
+    return arrays, words
+
+
+def _damaged(path: str | Path, error: Exception) -> ValueError:
+    return ValueError(f"{path} is not a saved fit, or it is damaged ({error}).")
+
+
+def _fields(
+    arrays: dict[str, np.ndarray], words: dict[str, Any], problem: Problem
+) -> dict[str, Any]:
     run_words: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in words["run"].items()

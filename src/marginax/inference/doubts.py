@@ -118,7 +118,8 @@ def notes(problem: Problem, ran: Run, found: Findings) -> tuple[str, ...]:
     if found.draws is None and not found.interrupted:
         said.append(
             found.no_draws
-            or "There are no posterior draws (refresh=False, or BlackJAX is not installed)."
+            or "There are no posterior draws: refresh=False, or BlackJAX is not installed (`pip "
+            "install 'marginax[blackjax]'`)."
         )
     return tuple(said)
 
