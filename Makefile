@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 # A test process that crashes ends the run: without it, another would start and wait for ever.
 PARALLEL := -n auto --dist loadgroup --max-worker-restart 0
 
-.PHONY: demo test lint bench docs clean
+.PHONY: demo test coverage lint bench docs clean
 
 demo: $(READY)
 	$(BIN)/marginax reproduce --quick --out out
@@ -15,6 +15,10 @@ demo: $(READY)
 test: $(READY)
 	$(BIN)/pytest $(PARALLEL)
 	JAX_ENABLE_X64=0 $(BIN)/pytest $(PARALLEL) -m float32
+
+# Lines of the package that the float64 tests run, without the processes that tests start.
+coverage: $(READY)
+	$(BIN)/pytest $(PARALLEL) --cov --cov-report=term:skip-covered
 
 lint: $(READY)
 	$(BIN)/ruff check .
