@@ -1,5 +1,6 @@
 """Settings of the documentation site; `make docs` builds it."""
 
+import os
 import re
 import shutil
 from pathlib import Path
@@ -34,6 +35,8 @@ napoleon_use_ivar = True
 napoleon_attr_annotations = False
 default_role = "code"
 
+# A kernel without widgets says so when tqdm is imported.
+os.environ.setdefault("PYTHONWARNINGS", "ignore:IProgress")
 # The gallery: every example, executed at full size; what has not changed is not executed again.
 shutil.copytree(Path("../examples"), "gallery", dirs_exist_ok=True)
 nb_custom_formats = {".py": ["jupytext.reads", {"fmt": "py:percent"}]}
