@@ -18,10 +18,10 @@ from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh
 from jaxtyping import Array, PyTree
 
-from marginax import stopping
+from marginax import fingerprints, stopping
 from marginax.base import Algorithm, ById, Data, Key, Particles, Theta
 from marginax.block import advance, advance_lanes
-from marginax.checkpoint import Checkpoint, fingerprint, open_store
+from marginax.checkpoint import Checkpoint, open_store
 from marginax.divergence import reset_momentum
 from marginax.interrupts import ctrl_c_noticed
 from marginax.lanes import Lanes, blocks_of, empty_lanes, trim
@@ -156,7 +156,7 @@ def run(
     store = None
     if checkpoint is not None:
         # Of the program without its layout: a run may go on with another number of devices.
-        prints = fingerprint(partial(program, step_key), one_block, key, block_size)
+        prints = fingerprints.of_run(partial(program, step_key), one_block, key, block_size)
         store = open_store(checkpoint, prints)
         saved = store.load((state, lanes))
         if saved is not None:
