@@ -2,7 +2,8 @@
 
 A folder belongs to one run, known by a fingerprint of everything that decides its numbers: the step
 as it is traced, the key, the start, the data. Whatever cannot be read back, or does not have the
-checksum it was written with, is passed over with a warning for the checkpoint before it.
+checksum it was written with, is passed over with a warning for the checkpoint before it, and stays
+until the run comes to that step again or has written as many newer ones as are kept.
 """
 
 import warnings
@@ -83,7 +84,12 @@ def open_store(checkpoint: Checkpoint, prints: dict[str, str]) -> Store:
             "written to."
         ) from error
 
+    passed_over: set[int] = set()
+
     def save(num_steps: int, tree: PyTree) -> None:
+        if num_steps in passed_over:
+            manager.delete(num_steps)  # only now: it may have been a passing fault of the disk
+            passed_over.remove(num_steps)
         if num_steps in manager.all_steps():
             return  # nothing has happened since
         leaves = _leaves(tree)
@@ -108,7 +114,7 @@ def open_store(checkpoint: Checkpoint, prints: dict[str, str]) -> Store:
                 note = manager.restore(step, args=ocp.args.Composite(note=ocp.args.JsonRestore()))
                 note = note["note"]
             except Exception as error:
-                _pass_over(manager, step, error)
+                passed_over.add(_warned(step, error))
                 continue
             other = what_differs(note["prints"], prints)
             if other is not None:
@@ -120,7 +126,7 @@ def open_store(checkpoint: Checkpoint, prints: dict[str, str]) -> Store:
                 if digest(tree) != note["checksum"]:
                     raise ValueError("its contents do not have the checksum they were written with")
             except Exception as error:
-                _pass_over(manager, step, error)
+                passed_over.add(_warned(step, error))
                 continue
             return _like(tree, like)
         return None
@@ -147,13 +153,14 @@ def _another_run(directory: Path, other: str, version: str) -> CheckpointError:
     )
 
 
-def _pass_over(manager: Any, step: int, error: Exception) -> None:
+def _warned(step: int, error: Exception) -> int:
+    """The step, after a warning that it was passed over."""
     first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
     warnings.warn(
-        f"The checkpoint at step {step} is damaged and was passed over ({first_line}).",
+        f"The checkpoint at step {step} could not be read and was passed over ({first_line}).",
         stacklevel=4,
     )
-    manager.delete(step)  # the run will come to this step again and save it anew
+    return step
 
 
 def _write_error(directory: Path, error: Exception) -> CheckpointError:
