@@ -25,7 +25,7 @@ from marginax.checkpoint import Checkpoint, open_store
 from marginax.divergence import reset_momentum
 from marginax.interrupts import ctrl_c_noticed
 from marginax.lanes import Lanes, blocks_of, empty_lanes, trim
-from marginax.loop import Setup, device_counts, drive
+from marginax.loop import Setup, device_counts, drive, sizes
 from marginax.memory import memory_explained
 from marginax.minibatch import check_batch
 from marginax.processes import last_words, spans_processes
@@ -140,6 +140,7 @@ def run(
         call=partial(compiled, step_key),
         reset=partial(reset_momentum, init, init_key, restarts),
         data=data,
+        start_size=sizes(state, restarts),
         stop=stop,
         max_steps=max_steps,
         block_size=block_size,
