@@ -51,7 +51,8 @@ def guarded_block(
     """
     block, size = call(steps, first=True)
     limit = RUNAWAY * np.maximum(1.0, start_size)
-    bad = ~(size < limit)  # NaN is bad too
+    # NaN is bad too; a lane that has ended may stand far out for good.
+    bad = (steps > 0) & ~(size < limit)
     if not np.any(bad):
         return block, steps, lanes.factor, lanes.failed
 
