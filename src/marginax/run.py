@@ -138,7 +138,9 @@ def run(
         compiled = layout.keep(program, state)
     setup = Setup(
         call=partial(compiled, step_key),
-        reset=partial(reset_momentum, init, init_key, restarts),
+        # Under jit, where values are not looked at: a start in one point is refused, but a cloud
+        # that has come there is no reason to lose the run.
+        reset=partial(reset_momentum, jax.jit(init), init_key, restarts),
         data=data,
         start_size=sizes(state, restarts),
         stop=stop,
