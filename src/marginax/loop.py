@@ -3,6 +3,7 @@
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -108,6 +109,12 @@ def drive(
         store = None
         warnings.warn(str(error), stacklevel=3)
         endings = _end_all(endings, f"{error} The result is here, in memory.")
+    except Exception:
+        # Not with others: one of them may be lost, and closing would wait for it.
+        if store is not None and not together:
+            with suppress(CheckpointError):
+                store.close()
+        raise
     if store is not None:
         try:
             if lanes.num_blocks.any():  # an orbax folder without a step would not be read again
