@@ -172,3 +172,16 @@ def test_a_callback_that_raises_leaves_no_folder_open(tmp_path, monkeypatch):
             **(QUIET | {"max_steps": 100, "checkpoint": tmp_path, "callback": callback}),
         )
     assert closed == [True]
+
+
+@pytest.mark.parametrize("restarts", [None, 2])
+def test_an_average_has_the_dtype_of_theta(restarts):
+    # The bug: NumPy averages float32 with whole numbers as weights in float64.
+    x = X.astype(jnp.float32)
+    starts = (jnp.float32(0.0), x) if restarts is None else (jnp.zeros(2, "float32"), jnp.stack([x] * 2))
+    with jax.enable_x64(True):
+        method = mx.pgd(TOY.log_joint, 0.05, 0.05)
+        settings = QUIET | {"max_steps": 80, "restarts": restarts}
+        ran = mx.run(jax.random.key(0), method, *starts, Y.astype(jnp.float32), **settings)
+    assert ran.state.theta.dtype == ran.theta.dtype == jnp.float32
+    assert float(jnp.max(ran.theta)) > 1.0
