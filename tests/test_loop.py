@@ -178,7 +178,9 @@ def test_a_callback_that_raises_leaves_no_folder_open(tmp_path, monkeypatch):
 def test_an_average_has_the_dtype_of_theta(restarts):
     # The bug: NumPy averages float32 with whole numbers as weights in float64.
     x = X.astype(jnp.float32)
-    starts = (jnp.float32(0.0), x) if restarts is None else (jnp.zeros(2, "float32"), jnp.stack([x] * 2))
+    starts = (
+        (jnp.float32(0.0), x) if restarts is None else (jnp.zeros(2, "float32"), jnp.stack([x] * 2))
+    )
     with jax.enable_x64(True):
         method = mx.pgd(TOY.log_joint, 0.05, 0.05)
         settings = QUIET | {"max_steps": 80, "restarts": restarts}

@@ -188,10 +188,10 @@ def _result(
     theta = state.theta
     if setup.is_averaged and np.all(lanes.num_blocks > 0):
         means = [stopping.average_theta(blocks_of(lanes, i)) for i in range(len(endings))]
-        flat, unravel = ravel_pytree(
+        one, unravel = ravel_pytree(
             theta if setup.restarts is None else jax.tree.map(lambda leaf: leaf[0], theta)
         )
-        means = [unravel(jnp.asarray(mean, flat.dtype)) for mean in means]
+        means = [unravel(jnp.asarray(mean, one.dtype)) for mean in means]
         theta = (
             means[0]
             if setup.restarts is None
