@@ -157,16 +157,5 @@ def soul(
 
 def _project(theta: Theta, lower: Theta, upper: Theta) -> Theta:
     """Clips theta into the box; a bound that is one number holds for every coordinate."""
-
-    def bound(value: Theta) -> Theta:
-        if not isinstance(value, tuple | list | dict) and jnp.ndim(value) == 0:
-            return jax.tree.map(lambda leaf: jnp.full_like(leaf, value), theta)
-        try:
-            return jax.tree.map(lambda leaf, b: jnp.asarray(b, leaf.dtype), theta, value)
-        except ValueError as error:
-            raise ValueError(
-                f"theta_bounds has a bound {value!r}, which is neither one number nor a tree like "
-                "theta."
-            ) from error
-
-    return jax.tree.map(jnp.clip, theta, bound(lower), bound(upper))
+    low, high = (_tree.number_or_like(b, theta, "a bound of theta_bounds") for b in (lower, upper))
+    return jax.tree.map(jnp.clip, theta, low, high)
