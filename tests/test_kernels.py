@@ -254,5 +254,5 @@ def test_a_tile_of_ones_own(kernel):
     x, s = jax.random.normal(jax.random.key(0), (2, 37, 3))
     whole, tiled = kernel(0.9).velocity(x, s), kernel(0.9, tile=50).velocity(x, s)
     np.testing.assert_allclose(whole, tiled, atol=20 * jnp.finfo(x.dtype).eps)
-    with pytest.raises(ValueError, match="tile is 0, but it counts numbers"):
+    with pytest.raises(ValueError, match="tile is 0, but it must be an integer"):
         kernel(0.9, tile=0)

@@ -187,3 +187,19 @@ def test_an_average_has_the_dtype_of_theta(restarts):
         ran = mx.run(jax.random.key(0), method, *starts, Y.astype(jnp.float32), **settings)
     assert ran.state.theta.dtype == ran.theta.dtype == jnp.float32
     assert float(jnp.max(ran.theta)) > 1.0
+
+
+def test_integers_of_numpy_count_wherever_something_is_counted():
+    two, log_joint = (
+        np.int64(2),
+        mx.minibatched(
+            lambda theta, x: -0.5 * jnp.sum((x - theta) ** 2),
+            lambda theta, x, y: -0.5 * (y - x) ** 2,
+            num_data=np.int64(6),
+        ),
+    )
+    method = mx.soul(log_joint, 0.01, 0.01, num_warmup=two)
+    start = (jnp.zeros(2), jnp.zeros((2, 4)), jnp.arange(6.0))
+    counts = {"max_steps": np.int64(40), "block_size": np.int32(20), "restarts": two, "batch": two}
+    ran = mx.run(jax.random.key(0), method, *start, **counts, check_cloud=False)
+    assert ran.steps == (40, 40)

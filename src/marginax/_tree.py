@@ -1,5 +1,7 @@
 """Arithmetic on pytrees and on clouds of pytrees, written once so that dtypes follow the leaves."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import optax
@@ -53,7 +55,8 @@ def normal_like(key: Key, tree: PyTree) -> PyTree:
 
 def number_or_like(value: PyTree, like: PyTree, name: str) -> PyTree:
     """One number for all of `like`, or a tree like it, in its shapes and dtypes; others refused."""
-    leaves, structure = jax.tree.flatten(like)
+    leaves = jax.tree.leaves(like)
+    structure: Any = jax.tree.structure(like)
     try:
         parts = [value] * len(leaves)
         if not jax.tree_util.all_leaves([value]) or jnp.ndim(value) > 0:

@@ -12,13 +12,12 @@ from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jaxtyping import ArrayLike, PyTree
 
 from marginax import _tree
 from marginax.base import Data, Particles, Theta
-from marginax.checks import check_positive
+from marginax.checks import check_positive, is_number
 
 __all__ = ["ExactMStep", "Optimiser", "as_optimiser", "ascend", "exact_m_step", "rescaled"]
 
@@ -34,7 +33,7 @@ def as_optimiser(optimiser: Optimiser, name: str) -> optax.GradientTransformatio
             f"{name} is 0, but a step must be positive. To hold theta or the particles where they "
             "are, use `optax.set_to_zero()`."
         )
-    if not isinstance(optimiser, int | float | np.number | np.ndarray | jax.Array):
+    if not is_number(optimiser):
         raise TypeError(
             f"{name} is {optimiser!r}, but it must be a step size or an optax optimiser such as "
             "`optax.adam(0.1)`; a schedule goes into one, as in `optax.sgd(schedule)`."

@@ -13,15 +13,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
-__all__ = ["Algorithm", "ById", "Data", "Key", "Latent", "LogJoint", "Particles", "Theta"]
+__all__ = ["Algorithm", "ById", "Count", "Data", "Key", "Latent", "LogJoint", "Particles", "Theta"]
 
 Key: TypeAlias = PRNGKeyArray
 Theta: TypeAlias = PyTree  # floating-point leaves, unconstrained reals
 Latent: TypeAlias = PyTree  # one configuration x of the latent variables
 Particles: TypeAlias = PyTree  # the cloud: a Latent whose every leaf has a leading axis of length N
 Data: TypeAlias = PyTree  # arrays that log_joint wants as its third argument; None if nothing
+Count: TypeAlias = int | np.integer  # checked by `checks.check_count`
 LogJoint: TypeAlias = Callable[
     [Theta, Latent, Data], Array
 ]  # log p_theta(x, y) of ONE latent, a scalar

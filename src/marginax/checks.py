@@ -24,6 +24,7 @@ __all__ = [
     "check_positive",
     "check_scalar",
     "check_start",
+    "is_integer",
     "is_number",
     "is_traced",
 ]
@@ -62,10 +63,14 @@ def check_positive(value: Any, name: str) -> Any:
 
 def check_count(value: Any, name: str, least: int = 1) -> int:
     """Refuses what does not count something; an integer of NumPy's counts as well as Python's."""
-    counts = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not counts or value < least:
+    if not is_integer(value) or value < least:
         raise ValueError(f"{name} is {value!r}, but it must be an integer of at least {least}.")
     return int(value)
+
+
+def is_integer(value: Any) -> bool:
+    """Whether this is an integer that is known; True and False are none."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def is_number(value: Any) -> bool:

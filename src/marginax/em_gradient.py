@@ -26,7 +26,8 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from marginax import stein
-from marginax.base import Data, Latent, LogJoint, Particles, Theta
+from marginax.base import Count, Data, Latent, LogJoint, Particles, Theta
+from marginax.checks import check_count
 from marginax.minibatch import theta_weight
 from marginax.pieces import piece_size, sum_over_groups
 from marginax.scores import mean_log_joint
@@ -48,7 +49,7 @@ LARGEST_THETA = 256
 
 
 def em_gradient(
-    curvature_particles: int | None = None,
+    curvature_particles: Count | None = None,
 ) -> optax.GradientTransformationExtraArgs:
     """Newton's step towards the maximum over the current cloud, for the `theta_optimiser` slot.
 
@@ -80,10 +81,8 @@ def em_gradient(
         >>> round(float(end.theta), 4)  # the maximum likelihood estimate is the mean of y
         2.0
     """
-    if curvature_particles is not None and curvature_particles < 1:
-        raise ValueError(
-            f"curvature_particles is {curvature_particles}, but it must be at least 1, or None."
-        )
+    if curvature_particles is not None:
+        curvature_particles = check_count(curvature_particles, "curvature_particles")
 
     def init(params: Theta) -> optax.OptState:
         size = sum(leaf.size for leaf in jax.tree.leaves(params))

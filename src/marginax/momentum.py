@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, PyTree
 
 from marginax import _tree
-from marginax.checks import is_traced
+from marginax.checks import is_number, is_traced
 
 __all__ = [
     "MomentumRule",
@@ -127,7 +127,7 @@ def as_rule(momentum: Any, name: str) -> MomentumRule:
     if isinstance(momentum, MomentumRule):
         return momentum
     if not is_traced(momentum):
-        if not isinstance(momentum, int | float | np.number | np.ndarray | jax.Array):
+        if not is_number(momentum):
             called = "; call it" if callable(momentum) else ""
             raise TypeError(
                 f"{name} is {momentum!r}, but it must be a number or a rule of "

@@ -19,9 +19,10 @@ from jax.sharding import Mesh
 from jaxtyping import Array, PyTree
 
 from marginax import fingerprints, stopping
-from marginax.base import Algorithm, ById, Data, Key, Particles, Theta
+from marginax.base import Algorithm, ById, Count, Data, Key, Particles, Theta
 from marginax.block import advance, advance_lanes
 from marginax.checkpoint import Checkpoint, open_store
+from marginax.checks import check_count
 from marginax.divergence import reset_momentum
 from marginax.interrupts import ctrl_c_noticed
 from marginax.lanes import Lanes, blocks_of, empty_lanes, trim
@@ -31,7 +32,7 @@ from marginax.minibatch import check_batch
 from marginax.processes import last_words, spans_processes
 from marginax.progress import Report, progress_bar
 from marginax.result import Run, RunError, agreement, check_clouds
-from marginax.run_checks import check_arguments, check_catch_up, check_starts
+from marginax.run_checks import check_catch_up, check_divergence, check_starts
 from marginax.sharding import lay_out
 from marginax.stopping import Verdict
 from marginax.trajectory import theta_only
@@ -47,13 +48,13 @@ def run(
     particles: Particles,
     data: Data = None,
     *,
-    max_steps: int,
+    max_steps: Count,
     stop: stopping.StoppingRule | None = None,
     record: Callable[[Any, Any], PyTree] = theta_only,
-    batch: int | None = None,
-    catch_up: int = 0,
-    restarts: int | None = None,
-    block_size: int | None = None,
+    batch: Count | None = None,
+    catch_up: Count = 0,
+    restarts: Count | None = None,
+    block_size: Count | None = None,
     on_divergence: str = "backtrack",
     progress: bool | None = None,
     callback: Callable[[Report], bool | None] | None = None,
@@ -112,19 +113,22 @@ def run(
         ('converged', 2.0)
     """
     began = time.perf_counter()
-    check_arguments(max_steps, block_size, on_divergence, restarts)
-    check_catch_up(catch_up, batch, algorithm)
+    max_steps = check_count(max_steps, "max_steps")
+    block_size = min(500, max(10, max_steps // 200)) if block_size is None else block_size
+    block_size = check_count(block_size, "block_size")
+    restarts = None if restarts is None else check_count(restarts, "restarts")
+    check_divergence(on_divergence)
+    catch_up = check_catch_up(catch_up, batch, algorithm)
     layout = None if mesh is None else lay_out(mesh, particles, restarts)
     if layout is not None:
         theta, particles, data = layout.spread(theta, particles, data)
     theta, particles = check_starts(algorithm, theta, particles, data, restarts)
     data = jax.tree.map(jnp.asarray, data)
     if batch is not None:
-        check_batch(algorithm.log_joint, data, batch)
+        batch = check_batch(algorithm.log_joint, data, batch)
     if stop is None:
         noisy = algorithm.stochastic or batch is not None
         stop = stopping.averaged() if noisy else stopping.settled()
-    block_size = block_size or min(500, max(10, max_steps // 200))
 
     checkpoint = Checkpoint(checkpoint) if isinstance(checkpoint, str | Path) else checkpoint
 
