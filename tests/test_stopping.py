@@ -150,3 +150,13 @@ def test_bad_tolerances(bad):
             rule(bad)
     with pytest.raises(ValueError, match="max_seconds is"):
         stopping.max_seconds(-1.0)
+
+
+def test_a_theta_that_does_not_move_in_float32_warns_of_nothing():
+    # The bug: 1e-300 is 0 in float32, and the variance of what stands still is 0 too.
+    still = blocks_from(np.full(5000, 3.0))
+    narrow = still._replace(theta_mean=still.theta_mean.astype(np.float32), epsilon=1.2e-7)
+    with np.errstate(all="raise"):
+        drift, drift_error, error = stopping._horizons(narrow)
+        np.testing.assert_array_equal([drift, drift_error, error], 0.0)
+        assert stopping._is_stationary(narrow, 1e-2)

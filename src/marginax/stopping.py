@@ -72,7 +72,7 @@ class Verdict(NamedTuple):
     """A rule's answer when it fires.
 
     Attributes:
-        status: "converged" or "time_limit".
+        status: how the run ended, a word of `Run.status`; rules say "converged" or "time_limit".
         reason: why, in a sentence.
     """
 
@@ -133,7 +133,7 @@ def max_seconds(seconds: float) -> StoppingRule:
 
 
 def settled(tolerance: float = 1e-2) -> StoppingRule:
-    """For deterministic flows (SVGD-EM, M-SVGD-EM, Coin-EM) without minibatches.
+    """For deterministic flows (SVGD-EM, M-SVGD-EM, ASVGD-EM, Coin-EM) without minibatches.
 
     Args:
         tolerance: converged means that every coordinate of theta is within
@@ -269,7 +269,8 @@ def _horizons(blocks: Blocks) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     # Neighbours that are alike make the differences too small. A little of that is allowed for;
     # with more, the batches are too short to tell drift from noise, and nothing can be said yet.
     rounding = (50 * blocks.epsilon * _size(means[-1])) ** 2
-    alike = 1 - by_differences / np.maximum(by_variance, 1e-300)
+    tiny = np.finfo(by_variance.dtype).tiny  # in float32 a smaller number is 0
+    alike = 1 - by_differences / np.maximum(by_variance, tiny)
     alike = np.where(by_variance > rounding, np.maximum(0.0, alike), 0.0)
     variance = np.maximum(by_differences, by_variance) * (1 + alike) / np.maximum(1 - alike, 0.1)
     error = np.where(alike > 0.4, np.inf, np.sqrt(variance / len(means)))
