@@ -10,16 +10,7 @@ from jaxtyping import PyTree
 from marginax.base import Algorithm, Data, Particles, Theta
 from marginax.diagnostics.check import CloudCheck, check, unchecked
 
-__all__ = ["STATUSES", "Run", "RunError", "agreement", "check_clouds"]
-
-STATUSES = {
-    "converged": "the stopping rule fired",
-    "max_steps": "every step was taken and the stopping rule did not fire",
-    "diverged": "theta or the particles ran away, and smaller steps did not help",
-    "nonfinite": "the model gave NaN or infinity, and smaller steps did not help",
-    "interrupted": "Ctrl-C, a callback, or a checkpoint that could not be written",
-    "time_limit": "the time was up",
-}
+__all__ = ["Run", "RunError", "agreement", "check_clouds"]
 
 
 class RunError(RuntimeError):
@@ -44,7 +35,11 @@ class Run:
         particles: the cloud at the end.
         state: the algorithm's State at the end, to go on from.
         history: what `record` kept at the end of every block, stacked along an axis over blocks.
-        status: one of `STATUSES`; with restarts "converged" only if every start converged.
+        status: "converged" (the stopping rule fired), "max_steps" (it did not), "diverged" (theta
+            or the particles ran away) or "nonfinite" (the model gave NaN or infinity), both in
+            spite of smaller steps where these were allowed, "interrupted" (Ctrl-C, a callback, or
+            a checkpoint that could not be written) or "time_limit". With restarts "converged" only
+            if every start converged.
         reason: the ending in a sentence.
         num_steps: steps taken; with restarts, by the start that took most.
         timings: seconds, by stage: "start" (checks), "first_block" (with compilation), "total".
