@@ -1,5 +1,6 @@
 """The loop over blocks: what a resumed run must know, and what an ending must not cost or lose."""
 
+import pickle
 from typing import NamedTuple
 
 import jax
@@ -203,3 +204,16 @@ def test_integers_of_numpy_count_wherever_something_is_counted():
     counts = {"max_steps": np.int64(40), "block_size": np.int32(20), "restarts": two, "batch": two}
     ran = mx.run(jax.random.key(0), method, *start, **counts, check_cloud=False)
     assert ran.steps == (40, 40)
+
+
+def test_runs_compare_and_errors_travel():
+    # The bugs: == of two runs compared arrays, and a RunError could not come back from a worker.
+    method = mx.pgd(TOY.log_joint, 0.05, 0.05)
+    with pytest.raises(mx.RunError) as caught:
+        mx.run(jax.random.key(0), method, 0.0, X, Y, max_steps=20, throw=True, **QUIET)
+    back = pickle.loads(pickle.dumps(caught.value))
+    assert str(back) == str(caught.value)
+    np.testing.assert_array_equal(back.run.particles, caught.value.run.particles)
+    assert back.run != caught.value.run
+    assert caught.value.run in [caught.value.run]
+    assert len({back.run, caught.value.run}) == 2

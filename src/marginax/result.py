@@ -24,8 +24,11 @@ class RunError(RuntimeError):
         super().__init__(f"{run.status}: {run.reason}")
         self.run = run
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RunError, (self.run,)  # an exception is made anew from its words otherwise
 
-@dataclass(frozen=True, repr=False)
+
+@dataclass(frozen=True, repr=False, eq=False)
 class Run:
     """The result of `run`. With `restarts=R`, theta, particles, state and history have a leading R.
 
