@@ -70,9 +70,7 @@ def test_momentum_can_be_swept():
     np.testing.assert_allclose(swept[1], final(0.5), rtol=1e-12)
 
 
-@pytest.mark.parametrize(
-    "slot", ["theta_momentum", "particle_momentum"]
-)
+@pytest.mark.parametrize("slot", ["theta_momentum", "particle_momentum"])
 def test_a_momentum_per_group_needs_groups(slot):
     # The bug: an IndexError from within, for a theta or particles without an axis over groups.
     method = mx.m_svgd_em(

@@ -58,6 +58,14 @@ class ById:
 class Algorithm(NamedTuple):
     """A method of the family, ready to be stepped by `trajectory` or by a loop of your own.
 
+    `run` asks more of a method than `trajectory` does, and knows it by names:
+
+    - `info.theta_score`, like theta: the direction in which theta climbs;
+    - `info.velocity`, like the particles, of a deterministic method that has a `log_joint`;
+    - fields of the State with "momentum" in their name, or that end in "_ahead" or "_velocity", are
+      as `init` makes them again when a run goes back with a smaller step; all others are kept;
+    - fields of the State that begin with "theta" are whole on every device of a mesh.
+
     Attributes:
         init: `init(key, theta, particles) -> state`. Checks the starting values.
         step: `step(key, state, data) -> (state, info)`. One iteration.

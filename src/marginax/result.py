@@ -36,7 +36,8 @@ class Run:
         theta: the estimate: the last iterate of a deterministic method, the average over the last
             half of the steps of a stochastic one. Always finite.
         particles: the cloud at the end.
-        state: the algorithm's State at the end, to go on from.
+        state: the algorithm's State at the end, from which `algorithm.step` goes on; None in a fit
+            that was read from a file.
         history: what `record` kept at the end of every block, stacked along an axis over blocks.
         status: "converged" (the stopping rule fired), "max_steps" (it did not), "diverged" (theta
             or the particles ran away) or "nonfinite" (the model gave NaN or infinity), both in
@@ -50,7 +51,8 @@ class Run:
         reasons: their sentences.
         steps: how many steps each start took.
         clouds: a `diagnostics.CloudCheck` per start: whether its cloud can be believed. Empty if
-            the algorithm does not know its log joint.
+            `check_cloud` is False, or the algorithm has a chain instead of a cloud or does not know
+            its log joint.
     """
 
     theta: Theta
