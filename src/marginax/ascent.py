@@ -1,8 +1,8 @@
 """One uphill step with any optax optimiser: where a direction uphill becomes optax's descent.
 
 optax minimises; every method here climbs. (`em_gradient`, which is an optax transformation itself,
-turns the sign back, and `pqn` divides by a negative Hessian.) `ascend` hands the optimiser minus the direction and adds
-what comes back:
+turns the sign back, and `pqn` divides by a negative Hessian.) `ascend` hands the optimiser minus
+the direction and adds what comes back:
 
     updates, state = optimiser.update(-direction, state, point)
     new point      = point + updates             (sgd(gamma): point + gamma * direction)
