@@ -133,7 +133,9 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path, damage):
             path.write_bytes(content)
         else:
             path.unlink()
-    with pytest.warns(UserWarning, match="checkpoint at step 300 is damaged and was passed over"):
+    with pytest.warns(
+        UserWarning, match="checkpoint at step 300 could not be read and was passed over"
+    ):
         again = run(400, tmp_path)
     np.testing.assert_array_equal(again.state.particles, whole.state.particles)
 
@@ -213,3 +215,30 @@ def test_an_interrupt_before_the_first_block_leaves_nothing_half_written(tmp_pat
         assert run(400, tmp_path).status == "interrupted"
     assert not [path for path in tmp_path.iterdir() if "tmp" in path.name or path.name == "0"]
     assert_identical(run(400, tmp_path), run(400))
+
+
+def test_a_passing_fault_of_the_disk_costs_no_checkpoint(tmp_path, monkeypatch):
+    # The bug: a checkpoint that could not be read once was deleted for good.
+    import orbax.checkpoint as ocp
+
+    once = {"checkpoint": mx.Checkpoint(tmp_path, every_seconds=3600.0)}  # at the end alone
+    whole = run(400)
+    run(200, **once)
+
+    def fault(self, step, args):
+        raise OSError("Stale file handle")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ocp.CheckpointManager, "restore", fault)
+        with pytest.warns(UserWarning, match="step 200 could not be read.*Stale file handle"):
+            run(100, **once)
+    steps = []
+    again = run(400, **once, callback=lambda report: steps.append(report.num_steps))
+    assert steps[0] == 220
+    assert_identical(again, whole)
+    # And one that cannot be read is written anew when the run comes there.
+    with monkeypatch.context() as patched:
+        patched.setattr(ocp.CheckpointManager, "restore", fault)
+        with pytest.warns(UserWarning, match="could not be read"):
+            run(400, **once)
+    assert_identical(run(400, **once), whole)

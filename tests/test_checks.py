@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import marginax as mx
+from marginax.checks import check_count
 
 MODEL = mx.models.ToyHierarchical()
 METHOD = mx.svgd_em(MODEL.log_joint, 0.1, 0.1, mx.kernels.rbf(1.0))
@@ -144,3 +145,17 @@ def test_maximiser_of_the_wrong_shape():
     state = method.init(jax.random.key(0), 0.0, X)
     with pytest.raises(ValueError, match=r"maximiser given to exact_m_step.*\(2,\).*full theta"):
         method.step(jax.random.key(0), state, Y)
+
+
+@pytest.mark.parametrize("count", [0, -1, 2.0, True, "3", None, np.float64(2), jnp.array(2)])
+def test_what_is_no_count(count):
+    # The bugs: 50.0 rows a batch, and NumPy's 500 steps refused as no integer.
+    with pytest.raises(ValueError, match="steps is .*, but it must be an integer of at least 1"):
+        check_count(count, "steps")
+
+
+@pytest.mark.parametrize("kind", [int, np.int64, np.int32, np.uint8])
+def test_what_is_a_count(kind):
+    assert check_count(kind(3), "steps") == 3
+    assert type(check_count(kind(3), "steps")) is int
+    assert check_count(kind(0), "warm_up", least=0) == 0

@@ -254,5 +254,14 @@ def test_a_tile_of_ones_own(kernel):
     x, s = jax.random.normal(jax.random.key(0), (2, 37, 3))
     whole, tiled = kernel(0.9).velocity(x, s), kernel(0.9, tile=50).velocity(x, s)
     np.testing.assert_allclose(whole, tiled, atol=20 * jnp.finfo(x.dtype).eps)
-    with pytest.raises(ValueError, match="tile is 0, but it counts numbers"):
+    with pytest.raises(ValueError, match="tile is 0, but it must be an integer"):
         kernel(0.9, tile=0)
+
+
+@pytest.mark.parametrize("n", [37, 256])
+def test_the_median_is_exact_in_tiles_too(n):
+    # The bug: with tiles the median was that of some pairs, however few particles there were.
+    x = jax.random.normal(jax.random.key(n), (n, 3))
+    whole, tiled = mx.kernels.rbf("median"), mx.kernels.rbf("median", tile=50)
+    tolerance = 1e-12 if jax.config.jax_enable_x64 else 1e-5
+    np.testing.assert_allclose(tiled.velocity(x, -x), whole.velocity(x, -x), atol=tolerance)

@@ -192,9 +192,10 @@ def test_mpgd():
     assert_path(three_steps(mx.mpgd(hand.log_joint, H, g, e), init_key), path)
 
 
-def test_mpgd_in_other_units_of_theta():
+@pytest.mark.parametrize("c", [0.3, np.array([0.3, 2.0])], ids=["one", "each"])
+def test_mpgd_in_other_units_of_theta(c):
     """theta_scale c is the same walk of theta / c, under the log joint of c times that."""
-    c, g, e = 0.3, 0.9, 8.0
+    g, e = 0.9, 8.0
     key = jax.random.key(3)
 
     def in_units(phi, x, y):
@@ -209,6 +210,23 @@ def test_mpgd_in_other_units_of_theta():
         other, _ = by_hand.step(step_key, other, jnp.array(hand.DATA))
         np.testing.assert_allclose(one.theta, c * other.theta, rtol=1e-12)
         np.testing.assert_allclose(one.particles, other.particles, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("scale", "words"),
+    [
+        ({"a": 0.5}, "neither one number nor a tree"),  # scaled all of theta
+        (jnp.ones((3, 2)), "neither one number nor a tree"),
+        (-1.0, "positive and finite"),
+        (np.array([1.0, np.nan]), "positive and finite"),
+    ],
+)
+def test_mpgd_refuses_units_that_are_none(scale, words):
+    theta = {"a": jnp.zeros(2), "b": jnp.zeros(2)}
+    with pytest.raises(ValueError, match=words):
+        mx.mpgd(hand.log_joint, H, 0.9, 8.0, theta_scale=scale).init(
+            jax.random.key(0), theta, jnp.array(hand.PARTICLES)
+        )
 
 
 def test_mpgd_without_gradient_moves_theta_by_its_momentum():

@@ -13,7 +13,8 @@ ROOT = Path(marginax.__file__).parent
 # so.
 LAYERS = [
     ["_version", "base", "memory", "processes", "programs", "small_linalg"],
-    ["checks", "_tree", "minibatch"],
+    ["checks", "_tree", "fingerprints"],
+    ["minibatch"],
     ["pieces"],
     ["scores", "stein", "langevin", "momentum", "ascent", "partition"],
     ["kernels", "metrics", "em_gradient"],

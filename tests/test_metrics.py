@@ -205,7 +205,9 @@ def test_em_gradient_with_few_particles_rests_at_the_same_place(key):
             )
             theta = theta + step
         np.testing.assert_allclose(theta, exact, atol=1e-4)
-    with pytest.raises(ValueError, match="must be at least 1"):
+    with pytest.raises(
+        ValueError, match="curvature_particles is 0, but it must be an integer of at least 1"
+    ):
         mx.em_gradient(0)
 
 

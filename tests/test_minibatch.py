@@ -96,7 +96,7 @@ def test_minibatches_find_the_full_batch_answer(method):
     [
         (0, NUM_DATA, "batch is 0.*between 1 and the 546"),
         (547, NUM_DATA, "batch is 547"),
-        (10, 500, "num_data = 500.*leading axes of data are \\[546\\]"),
+        (10, 500, "500 observations.*leading axes of data are \\[546\\]"),
     ],
 )
 def test_bad_batches(batch, num_data, sentence):

@@ -68,3 +68,15 @@ def test_momentum_can_be_swept():
 
     swept = jax.vmap(final)(jnp.array([0.0, 0.5, 0.9]))
     np.testing.assert_allclose(swept[1], final(0.5), rtol=1e-12)
+
+
+@pytest.mark.parametrize("slot", ["theta_momentum", "particle_momentum"])
+def test_a_momentum_per_group_needs_groups(slot):
+    # The bug: an IndexError from within, for a theta or particles without an axis over groups.
+    method = mx.m_svgd_em(
+        lambda theta, x, y: -0.5 * (x - theta) ** 2,
+        *(0.1, 0.1, mx.kernels.rbf(1.0)),
+        **{slot: mx.momentum.per_group(0.5)},
+    )
+    with pytest.raises(ValueError, match="per_group was given.*without per_group"):
+        method.init(jax.random.key(0), 0.0, jnp.arange(5.0))

@@ -116,6 +116,11 @@ def test_pad_groups_keeps_every_row():
     np.testing.assert_array_equal(padded["t"][1], [1, 3, 4])
     with pytest.raises(ValueError, match="Column 'y' has 1 rows"):
         mx.pad_groups(["a", "b"], y=[1.0])
+    # The bugs: a column that replaced the mask, and an empty table refused in NumPy's words.
+    with pytest.raises(ValueError, match="called 'mask'.*another name"):
+        mx.pad_groups(["a", "b"], mask=[1.0, 0.0])
+    with pytest.raises(ValueError, match="no rows.*at least one"):
+        mx.pad_groups([], y=[])
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ import pytest
 import scipy.signal
 
 from marginax import stopping
-from marginax.stopping import Blocks
+from marginax.stopping import Blocks, averages
+from marginax.stopping.rules import asked, first
 
 
 def blocks_from(path, block=20, velocity=0.0, score=0.0, seconds=0.0):
@@ -31,9 +32,9 @@ def blocks_from(path, block=20, velocity=0.0, score=0.0, seconds=0.0):
 def first_fire(rule, path, **more):
     """The number of steps after which the rule fires on this path, or None."""
     whole = blocks_from(path, **more)
-    asked = {*stopping._asked(len(whole.steps), 8), *stopping._asked(len(whole.steps), 32)}
-    for count in sorted(asked):  # between these no rule answers
-        if rule.check(stopping._first(whole, count)):
+    lengths = {*asked(len(whole.steps), 8), *asked(len(whole.steps), 32)}
+    for count in sorted(lengths):  # between these no rule answers
+        if rule.check(first(whole, count)):
             return int(whole.steps[:count].sum())
     return None
 
@@ -150,3 +151,13 @@ def test_bad_tolerances(bad):
             rule(bad)
     with pytest.raises(ValueError, match="max_seconds is"):
         stopping.max_seconds(-1.0)
+
+
+def test_a_theta_that_does_not_move_in_float32_warns_of_nothing():
+    # The bug: 1e-300 is 0 in float32, and the variance of what stands still is 0 too.
+    still = blocks_from(np.full(5000, 3.0))
+    narrow = still._replace(theta_mean=still.theta_mean.astype(np.float32), epsilon=1.2e-7)
+    with np.errstate(all="raise"):
+        drift, drift_error, error = averages._horizons(narrow)
+        np.testing.assert_array_equal([drift, drift_error, error], 0.0)
+        assert averages._is_stationary(narrow, 1e-2)

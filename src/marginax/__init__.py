@@ -16,7 +16,7 @@ from marginax.algorithms import (
 )
 from marginax.ascent import exact_m_step
 from marginax.base import Algorithm
-from marginax.checkpoint import Checkpoint
+from marginax.checkpoint import Checkpoint, CheckpointError
 from marginax.em_gradient import em_gradient
 from marginax.estimate import Fit
 from marginax.fit import fit
@@ -33,6 +33,7 @@ from marginax.trajectory import Trajectory, trajectory
 __all__ = [
     "Algorithm",
     "Checkpoint",
+    "CheckpointError",
     "Fit",
     "LostProcessError",
     "OutOfMemoryError",

@@ -1,5 +1,7 @@
 """Arithmetic on pytrees and on clouds of pytrees, written once so that dtypes follow the leaves."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import optax
@@ -15,6 +17,7 @@ __all__ = [
     "first_particle",
     "inner",
     "normal_like",
+    "number_or_like",
     "particle_mean",
     "ravel_cloud",
     "unravel_cloud",
@@ -48,6 +51,26 @@ def inner(tree: PyTree, other: PyTree) -> Array:
 def normal_like(key: Key, tree: PyTree) -> PyTree:
     """Independent standard normal draws in the shape and dtype of `tree`."""
     return optax.tree_utils.tree_random_like(key, tree, jax.random.normal)
+
+
+def number_or_like(value: PyTree, like: PyTree, name: str) -> PyTree:
+    """One number for all of `like`, or a tree like it, in its shapes and dtypes; others refused."""
+    leaves = jax.tree.leaves(like)
+    structure: Any = jax.tree.structure(like)
+    try:
+        parts = [value] * len(leaves)
+        if not jax.tree_util.all_leaves([value]) or jnp.ndim(value) > 0:
+            parts = structure.flatten_up_to(value)
+        spread = [
+            jnp.broadcast_to(jnp.asarray(part, leaf.dtype), leaf.shape)
+            for part, leaf in zip(parts, leaves, strict=True)
+        ]
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{name} is {value!r}, which is neither one number nor a tree of the shapes "
+            f"{jax.tree.map(jnp.shape, like)}."
+        ) from error
+    return jax.tree.unflatten(structure, spread)
 
 
 def cloud_size(particles: Particles) -> int:

@@ -1,7 +1,8 @@
-"""One uphill step with any optax optimiser: the only place in the library where a sign changes.
+"""One uphill step with any optax optimiser: where a direction uphill becomes optax's descent.
 
-optax minimises; every method here climbs. `ascend` hands the optimiser minus the direction and adds
-what comes back:
+optax minimises; every method here climbs. (`em_gradient`, which is an optax transformation itself,
+turns the sign back, and `pqn` divides by a negative Hessian.) `ascend` hands the optimiser minus
+the direction and adds what comes back:
 
     updates, state = optimiser.update(-direction, state, point)
     new point      = point + updates             (sgd(gamma): point + gamma * direction)
@@ -12,13 +13,12 @@ from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jaxtyping import ArrayLike, PyTree
 
 from marginax import _tree
 from marginax.base import Data, Particles, Theta
-from marginax.checks import check_positive
+from marginax.checks import check_positive, is_number
 
 __all__ = ["ExactMStep", "Optimiser", "as_optimiser", "ascend", "exact_m_step", "rescaled"]
 
@@ -34,7 +34,7 @@ def as_optimiser(optimiser: Optimiser, name: str) -> optax.GradientTransformatio
             f"{name} is 0, but a step must be positive. To hold theta or the particles where they "
             "are, use `optax.set_to_zero()`."
         )
-    if not isinstance(optimiser, int | float | np.number | np.ndarray | jax.Array):
+    if not is_number(optimiser):
         raise TypeError(
             f"{name} is {optimiser!r}, but it must be a step size or an optax optimiser such as "
             "`optax.adam(0.1)`; a schedule goes into one, as in `optax.sgd(schedule)`."

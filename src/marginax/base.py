@@ -13,15 +13,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
-__all__ = ["Algorithm", "ById", "Data", "Key", "Latent", "LogJoint", "Particles", "Theta"]
+__all__ = ["Algorithm", "ById", "Count", "Data", "Key", "Latent", "LogJoint", "Particles", "Theta"]
 
 Key: TypeAlias = PRNGKeyArray
 Theta: TypeAlias = PyTree  # floating-point leaves, unconstrained reals
 Latent: TypeAlias = PyTree  # one configuration x of the latent variables
 Particles: TypeAlias = PyTree  # the cloud: a Latent whose every leaf has a leading axis of length N
 Data: TypeAlias = PyTree  # arrays that log_joint wants as its third argument; None if nothing
+Count: TypeAlias = int | np.integer  # checked by `checks.check_count`
 LogJoint: TypeAlias = Callable[
     [Theta, Latent, Data], Array
 ]  # log p_theta(x, y) of ONE latent, a scalar
@@ -55,6 +57,14 @@ class ById:
 
 class Algorithm(NamedTuple):
     """A method of the family, ready to be stepped by `trajectory` or by a loop of your own.
+
+    `run` asks more of a method than `trajectory` does, and knows it by names:
+
+    - `info.theta_score`, like theta: the direction in which theta climbs;
+    - `info.velocity`, like the particles, of a deterministic method that has a `log_joint`;
+    - fields of the State with "momentum" in their name, or that end in "_ahead" or "_velocity", are
+      as `init` makes them again when a run goes back with a smaller step; all others are kept;
+    - fields of the State that begin with "theta" are whole on every device of a mesh.
 
     Attributes:
         init: `init(key, theta, particles) -> state`. Checks the starting values.

@@ -103,12 +103,17 @@ def correlation_cholesky(size: int) -> Bijection:
         raise ValueError(f"correlation_cholesky({size}): a correlation needs a size of at least 2.")
     rows, columns = jnp.tril_indices(size, -1)
 
+    def left_over(u: Array) -> tuple[Array, Array]:
+        """The log of sqrt(1 - tanh^2) of every entry, and its sum over those before it in a row."""
+        # Of u itself: near 1 the difference 1 - tanh^2 has no digits, and its root no gradient.
+        log_left = jnp.zeros((size, size), u.dtype)
+        log_left = log_left.at[rows, columns].set(math.log(2) - u - jax.nn.softplus(-2 * u))
+        return log_left, jnp.cumsum(log_left, axis=1) - log_left
+
     def forward(u: Array) -> Array:
-        partial = jnp.zeros((size, size), u.dtype).at[rows, columns].set(jnp.tanh(u))
+        partial = jnp.eye(size, dtype=u.dtype).at[rows, columns].set(jnp.tanh(u))
         # Entry (i, j) is the partial correlation times what the entries before it left over.
-        left = jnp.cumprod(jnp.sqrt(1 - partial**2), axis=1)
-        before = jnp.concatenate([jnp.ones((size, 1), u.dtype), left[:, :-1]], axis=1)
-        return (partial + jnp.eye(size, dtype=u.dtype)) * before * jnp.tri(size, dtype=u.dtype)
+        return jnp.tril(partial * jnp.exp(left_over(u)[1]))
 
     def inverse(factor: Array) -> Array:
         left = 1 - jnp.cumsum(factor**2, axis=1)
@@ -117,11 +122,8 @@ def correlation_cholesky(size: int) -> Bijection:
 
     def log_volume(u: Array) -> Array:
         # d L_ij / d u_ij, and L depends on u triangularly: the diagonal is the determinant.
-        partial = jnp.zeros((size, size), u.dtype).at[rows, columns].set(jnp.tanh(u))
-        left = jnp.cumprod(jnp.sqrt(1 - partial**2), axis=1)
-        before = jnp.concatenate([jnp.ones((size, 1), u.dtype), left[:, :-1]], axis=1)
-        derivative = (1 - partial**2) * before
-        return jnp.sum(jnp.log(derivative[rows, columns]))
+        log_left, before = left_over(u)
+        return jnp.sum((2 * log_left + before)[rows, columns])
 
     def inside(factor: Any) -> Any:
         unit = jnp.allclose(jnp.sum(factor**2, axis=1), 1.0, atol=1e-5)

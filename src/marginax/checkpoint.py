@@ -2,11 +2,10 @@
 
 A folder belongs to one run, known by a fingerprint of everything that decides its numbers: the step
 as it is traced, the key, the start, the data. Whatever cannot be read back, or does not have the
-checksum it was written with, is passed over with a warning for the checkpoint before it.
+checksum it was written with, is passed over with a warning for the checkpoint before it, and stays
+until the run comes to that step again or has written as many newer ones as are kept.
 """
 
-import hashlib
-import re
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,9 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from marginax.processes import whole
+from marginax.fingerprints import digest, plain, what_differs
 
-__all__ = ["Checkpoint", "CheckpointError", "Store", "fingerprint", "open_store"]
+__all__ = ["Checkpoint", "CheckpointError", "Store", "open_store"]
 
 
 class CheckpointError(RuntimeError):
@@ -64,7 +63,7 @@ def open_store(checkpoint: Checkpoint, prints: dict[str, str]) -> Store:
 
     Args:
         checkpoint: where.
-        prints: what identifies this run, part by part, from `fingerprint`.
+        prints: what identifies this run, part by part, from `fingerprints.of_run`.
     """
     try:
         import orbax.checkpoint as ocp  # type: ignore[import-untyped]
@@ -85,14 +84,19 @@ def open_store(checkpoint: Checkpoint, prints: dict[str, str]) -> Store:
             "written to."
         ) from error
 
+    passed_over: set[int] = set()
+
     def save(num_steps: int, tree: PyTree) -> None:
+        if num_steps in passed_over:
+            manager.delete(num_steps)  # only now: it may have been a passing fault of the disk
+            passed_over.remove(num_steps)
         if num_steps in manager.all_steps():
             return  # nothing has happened since
         leaves = _leaves(tree)
         shapes = {name: [list(leaf.shape), str(leaf.dtype)] for name, leaf in leaves.items()}
         note = {
             "prints": prints,
-            "checksum": _digest(leaves),
+            "checksum": digest(leaves),
             "shapes": shapes,
             "jax": jax.__version__,
         }
@@ -110,17 +114,19 @@ def open_store(checkpoint: Checkpoint, prints: dict[str, str]) -> Store:
                 note = manager.restore(step, args=ocp.args.Composite(note=ocp.args.JsonRestore()))
                 note = note["note"]
             except Exception as error:
-                _pass_over(manager, step, error)
+                passed_over.add(_warned(step, error))
                 continue
-            _check_same_run(directory, note, prints)
+            other = what_differs(note["prints"], prints)
+            if other is not None:
+                raise _another_run(directory, other, note["jax"])
             try:
                 room = _room(note["shapes"], like)
                 read = ocp.args.Composite(run=ocp.args.StandardRestore(room))
                 tree = manager.restore(step, args=read)["run"]
-                if _digest(tree) != note["checksum"]:
+                if digest(tree) != note["checksum"]:
                     raise ValueError("its contents do not have the checksum they were written with")
             except Exception as error:
-                _pass_over(manager, step, error)
+                passed_over.add(_warned(step, error))
                 continue
             return _like(tree, like)
         return None
@@ -139,58 +145,22 @@ def open_store(checkpoint: Checkpoint, prints: dict[str, str]) -> Store:
     return Store(save, load, is_busy, close)
 
 
-def fingerprint(
-    call: Callable[..., Any], arguments: tuple[Any, ...], key: Any, block_size: int
-) -> dict[str, str]:
-    """What decides the numbers of a run, hashed part by part, so that a difference can be named.
-
-    Args:
-        call: the block, as the run calls it.
-        arguments: what it is called with first: the state, the data and counts.
-        key: the run's key.
-        block_size: because the stopping rules look at blocks.
-    """
-    state, data, *_ = arguments
-    # Of shapes alone: where arrays live would stand in the text, and may differ when resumed.
-    shapes_alone = jax.tree.map(lambda x: jax.ShapeDtypeStruct(np.shape(x), x.dtype), arguments)
-    traced = jax.make_jaxpr(call)(*shapes_alone)
-    # Addresses of Python functions stand in the text and differ from process to process.
-    text = re.sub(r"0x[0-9a-f]+", "", f"{traced.jaxpr} in blocks of {block_size}")
-    shapes = str(jax.tree.map(lambda leaf: (np.shape(leaf), str(leaf.dtype)), state))
-    return {
-        "algorithm": _digest([np.frombuffer(text.encode(), np.uint8), _leaves(traced.consts)]),
-        "shapes": hashlib.sha256(shapes.encode()).hexdigest(),
-        "start": _digest(_leaves((key, state))),
-        "data": _digest(_leaves(data)),
-    }
+def _another_run(directory: Path, other: str, version: str) -> CheckpointError:
+    written = "" if version == jax.__version__ else f" (written with jax {version})"
+    return CheckpointError(
+        f"The checkpoint folder {directory} holds a run with {other}{written}. Resume with exactly "
+        "what that run was started with, or choose another folder."
+    )
 
 
-_MEANING = {
-    "algorithm": "another algorithm, model or setting",
-    "shapes": "other shapes of theta or particles",
-    "start": "another key or another start",
-    "data": "other data",
-}
-
-
-def _check_same_run(directory: Path, note: dict[str, Any], prints: dict[str, str]) -> None:
-    # In this order: where shapes differ everything does, and the key is part of what is traced.
-    for part in ("shapes", "data", "start", "algorithm"):
-        if note["prints"][part] != prints[part]:
-            version = "" if note["jax"] == jax.__version__ else f" (written with jax {note['jax']})"
-            raise CheckpointError(
-                f"The checkpoint folder {directory} holds a run with {_MEANING[part]}{version}. "
-                "Resume with exactly what that run was started with, or choose another folder."
-            )
-
-
-def _pass_over(manager: Any, step: int, error: Exception) -> None:
+def _warned(step: int, error: Exception) -> int:
+    """The step, after a warning that it was passed over."""
     first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
     warnings.warn(
-        f"The checkpoint at step {step} is damaged and was passed over ({first_line}).",
+        f"The checkpoint at step {step} could not be read and was passed over ({first_line}).",
         stacklevel=4,
     )
-    manager.delete(step)  # the run will come to this step again and save it anew
+    return step
 
 
 def _write_error(directory: Path, error: Exception) -> CheckpointError:
@@ -200,10 +170,6 @@ def _write_error(directory: Path, error: Exception) -> CheckpointError:
     elif len(text) > 200:
         text = f"{text[:200]} ..."
     return CheckpointError(f"The checkpoint could not be written to {directory}: {text}")
-
-
-def _is_key(leaf: Any) -> bool:
-    return isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def _is_shared(leaf: Any) -> bool:
@@ -217,11 +183,11 @@ def _leaves(tree: PyTree) -> dict[str, Any]:
     Arrays that several processes share stay as they are: each process writes its own part.
     """
 
-    def plain(leaf: Any) -> Any:
-        leaf = jax.random.key_data(leaf) if _is_key(leaf) else leaf
+    def host(leaf: Any) -> Any:
+        leaf = plain(leaf)
         return leaf if _is_shared(leaf) else np.asarray(leaf)
 
-    return {f"{i:04d}": plain(leaf) for i, leaf in enumerate(jax.tree.leaves(tree))}
+    return {f"{i:04d}": host(leaf) for i, leaf in enumerate(jax.tree.leaves(tree))}
 
 
 def _room(shapes: dict[str, Any], like: PyTree) -> dict[str, Any]:
@@ -242,7 +208,7 @@ def _like(leaves: dict[str, Any], like: PyTree) -> PyTree:
     templates, structure = jax.tree.flatten(like)
 
     def device(leaf: Any, template: Any) -> Any:
-        if _is_key(template):
+        if plain(template) is not template:
             return jax.random.wrap_key_data(jnp.asarray(leaf), impl=jax.random.key_impl(template))
         if not isinstance(template, jax.Array):
             return np.asarray(leaf)
@@ -252,12 +218,3 @@ def _like(leaves: dict[str, Any], like: PyTree) -> PyTree:
 
     ordered = [leaves[name] for name in sorted(leaves)]
     return jax.tree.unflatten(structure, map(device, ordered, templates))
-
-
-def _digest(tree: PyTree) -> str:
-    digest = hashlib.sha256()
-    for leaf in jax.tree.leaves(tree):
-        array = np.ascontiguousarray(whole(leaf))  # one at a time: all of it may be large
-        digest.update(f"{array.shape}{array.dtype}".encode())
-        digest.update(array.tobytes())
-    return digest.hexdigest()

@@ -19,10 +19,13 @@ from marginax.processes import whole
 from marginax.programs import recent
 
 __all__ = [
+    "check_count",
     "check_log_joint",
     "check_positive",
     "check_scalar",
     "check_start",
+    "is_integer",
+    "is_number",
     "is_traced",
 ]
 
@@ -46,7 +49,7 @@ def check_positive(value: Any, name: str) -> Any:
     """Refuses a step, friction or mass that is not one positive number (unless it is traced)."""
     if is_traced(value):
         return value
-    if not isinstance(value, int | float | np.number | np.ndarray | jax.Array):
+    if not is_number(value):
         raise TypeError(f"{name} is {value!r}, but it must be a positive number.")
     if np.ndim(value) != 0:
         raise ValueError(
@@ -58,10 +61,26 @@ def check_positive(value: Any, name: str) -> Any:
     return value
 
 
+def check_count(value: Any, name: str, least: int = 1) -> int:
+    """Refuses what does not count something; an integer of NumPy's counts as well as Python's."""
+    if not is_integer(value) or value < least:
+        raise ValueError(f"{name} is {value!r}, but it must be an integer of at least {least}.")
+    return int(value)
+
+
+def is_integer(value: Any) -> bool:
+    """Whether this is an integer that is known; True and False are none."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def is_number(value: Any) -> bool:
+    """Whether this is a number or an array of them, known or traced."""
+    return isinstance(value, int | float | np.number | np.ndarray | jax.Array)
+
+
 def check_scalar(value: Any) -> Any:
     """Refuses a log joint that is not one real number; called while it is being traced."""
-    is_number = isinstance(value, int | float | np.number | np.ndarray | jax.Array)
-    if not (is_number or isinstance(value, jax.ShapeDtypeStruct)):
+    if not (is_number(value) or isinstance(value, jax.ShapeDtypeStruct)):
         forgotten = "; is a `return` missing?" if value is None else "."
         raise TypeError(
             f"log_joint returned {type(value).__name__}, but it must return one number, the log "

@@ -8,10 +8,17 @@ import jax
 import numpy as np
 
 from marginax.block import Block
-from marginax.lanes import Lanes, choose
+from marginax.lanes import DIVERGED, NONFINITE, Lanes, choose
 from marginax.stopping import Verdict
 
-__all__ = ["MAX_BACKTRACKS", "RUNAWAY", "backtracking_words", "guarded_block", "reset_momentum"]
+__all__ = [
+    "MAX_BACKTRACKS",
+    "RUNAWAY",
+    "backtracking_words",
+    "failure",
+    "guarded_block",
+    "reset_momentum",
+]
 
 MAX_BACKTRACKS = 8
 # An iterate this many times larger than it started (or than 1) has run away.
@@ -26,7 +33,7 @@ def guarded_block(
     start_size: np.ndarray,
     restarts: int | None,
     may_backtrack: bool,
-) -> tuple[Block, np.ndarray, np.ndarray, dict[int, Verdict]]:
+) -> tuple[Block, np.ndarray, np.ndarray, np.ndarray]:
     """A block, and what becomes of the lanes in which it ran away.
 
     Args:
@@ -39,31 +46,29 @@ def guarded_block(
         may_backtrack: whether steps may be halved.
 
     Returns:
-        The block, the steps each lane took (0 where it went back), the new step factors, and the
-        verdict on every lane that had to give up.
+        The block, the steps each lane took (0 where it went back), the new step factors, and which
+        lanes had to give up, as `Lanes.failed` has it.
     """
     block, size = call(steps, first=True)
     limit = RUNAWAY * np.maximum(1.0, start_size)
-    bad = ~(size < limit)  # NaN is bad too
+    # NaN is bad too; a lane that has ended may stand far out for good.
+    bad = (steps > 0) & ~(size < limit)
     if not np.any(bad):
-        return block, steps, lanes.factor, {}
+        return block, steps, lanes.factor, lanes.failed
 
     retry = bad & may_backtrack & (lanes.factor > 0.5**MAX_BACKTRACKS)
     give_up = bad & ~retry
-    verdicts = {}
+    failed = lanes.failed
     if np.any(give_up):
         steps = _last_finite_step(call, steps, give_up, size)
         block, size = call(steps)
         ran_away = size > 1e3 * np.maximum(1.0, start_size)
-        verdicts = {
-            int(lane): _failure(lanes, int(lane), steps, bool(ran_away[lane]))
-            for lane in np.flatnonzero(give_up)
-        }
+        failed = np.where(give_up, np.where(ran_away, DIVERGED, NONFINITE), failed)
     if np.any(retry):
         at_rest = reset(lanes.factor / 2)
         block = block._replace(state=choose(~retry, block.state, at_rest, restarts))
     factor = np.where(retry, lanes.factor / 2, lanes.factor)
-    return block, np.where(retry, 0, steps), factor, verdicts
+    return block, np.where(retry, 0, steps), factor, failed
 
 
 def _last_finite_step(
@@ -82,8 +87,9 @@ def _last_finite_step(
     return finite
 
 
-def _failure(lanes: Lanes, lane: int, steps: np.ndarray, ran_away: bool) -> Verdict:
-    last = lanes.num_steps[lane] + steps[lane]
+def failure(lanes: Lanes, lane: int) -> Verdict:
+    """The verdict on a lane that had to give up."""
+    ran_away = lanes.failed[lane] == DIVERGED
     what = (
         "theta or the particles ran away"
         if ran_away
@@ -91,7 +97,7 @@ def _failure(lanes: Lanes, lane: int, steps: np.ndarray, ran_away: bool) -> Verd
     )
     return Verdict(
         "diverged" if ran_away else "nonfinite",
-        f"After step {last} {what}; this is the last finite state."
+        f"After step {lanes.num_steps[lane]} {what}; this is the last finite state."
         f"{backtracking_words(lanes, lane)} Take a smaller step, or start closer.",
     )
 

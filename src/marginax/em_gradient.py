@@ -25,11 +25,13 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
-from marginax import stein
-from marginax.base import Data, Latent, LogJoint, Particles, Theta
+from marginax import _tree, stein
+from marginax.base import Count, Data, Latent, LogJoint, Particles, Theta
+from marginax.checks import check_count
 from marginax.minibatch import theta_weight
 from marginax.pieces import piece_size, sum_over_groups
 from marginax.scores import mean_log_joint
+from marginax.small_linalg import eigh
 
 __all__ = ["em_gradient"]
 
@@ -48,7 +50,7 @@ LARGEST_THETA = 256
 
 
 def em_gradient(
-    curvature_particles: int | None = None,
+    curvature_particles: Count | None = None,
 ) -> optax.GradientTransformationExtraArgs:
     """Newton's step towards the maximum over the current cloud, for the `theta_optimiser` slot.
 
@@ -80,10 +82,8 @@ def em_gradient(
         >>> round(float(end.theta), 4)  # the maximum likelihood estimate is the mean of y
         2.0
     """
-    if curvature_particles is not None and curvature_particles < 1:
-        raise ValueError(
-            f"curvature_particles is {curvature_particles}, but it must be at least 1, or None."
-        )
+    if curvature_particles is not None:
+        curvature_particles = check_count(curvature_particles, "curvature_particles")
 
     def init(params: Theta) -> optax.OptState:
         size = sum(leaf.size for leaf in jax.tree.leaves(params))
@@ -117,7 +117,7 @@ def em_gradient(
         size = piece_size(log_joint, few, ROWS)
 
         def in_pieces(size: int, derivative: Derivative) -> Array:
-            weight = theta_weight(log_joint, few) / jax.tree.leaves(few)[0].shape[0]
+            weight = theta_weight(log_joint, few) / _tree.cloud_size(few)
 
             def of_some(particles: Particles, data: Data) -> Array:
                 latent, given = _side_by_side(particles, data)
@@ -133,7 +133,7 @@ def em_gradient(
 
 def _side_by_side(particles: Particles, data: Data) -> tuple[Latent, Data]:
     """All particles of some groups as if they were so many groups of one latent."""
-    num_particles = jax.tree.leaves(particles)[0].shape[0]
+    num_particles = _tree.cloud_size(particles)
     latent = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), particles)
     return latent, jax.tree.map(
         lambda leaf: jnp.tile(leaf, (num_particles,) + (1,) * (leaf.ndim - 1)), data
@@ -156,7 +156,8 @@ def _limited_newton(
     diagonal = jnp.abs(jnp.diagonal(hessian))
     # A coordinate without curvature has no scale of its own; 1 keeps it finite.
     scale = 1 / jnp.sqrt(jnp.where(diagonal > 0, diagonal, 1))
-    values, vectors = jnp.linalg.eigh(scale[:, None] * hessian * scale[None, :])
+    # Not LAPACK for a small theta: over several starts its batched calls can wait for ever.
+    values, vectors = eigh(scale[:, None] * hessian * scale[None, :])
     along = stein.matmul(vectors.T, scale * gradient)
     values = jnp.maximum(jnp.abs(values), FLOOR)
     directions = scale[:, None] * vectors

@@ -35,6 +35,15 @@ def pad_groups(groups: Any, **columns: Any) -> dict[str, np.ndarray]:
         >>> padded["y"].tolist(), padded["mask"].tolist()
         ([[1.0, 3.0], [2.0, 2.0]], [[1.0, 1.0], [1.0, 0.0]])
     """
+    if "mask" in columns:
+        raise ValueError(
+            "A column is called 'mask', but that is the name of what tells observations from "
+            "padding in the answer. Give the column another name."
+        )
+    if np.size(groups) == 0:
+        raise ValueError(
+            "There are no rows: groups is empty. Give the group of every observation, at least one."
+        )
     labels, index = np.unique(np.asarray(groups), return_inverse=True)
     counts = np.bincount(index, minlength=len(labels))
     order = np.argsort(index, kind="stable")

@@ -14,7 +14,19 @@ from jaxtyping import PyTree
 from marginax.block import Block, unpack
 from marginax.stopping import Blocks
 
-__all__ = ["Lanes", "append", "blocks_of", "choose", "empty_lanes", "on_host", "trim"]
+__all__ = [
+    "DIVERGED",
+    "NONFINITE",
+    "Lanes",
+    "append",
+    "blocks_of",
+    "choose",
+    "empty_lanes",
+    "on_host",
+    "trim",
+]
+
+DIVERGED, NONFINITE = 1, 2
 
 
 class Lanes(NamedTuple):
@@ -24,6 +36,7 @@ class Lanes(NamedTuple):
         num_steps: steps taken.
         num_blocks: blocks accepted: the number of valid rows in the fields below.
         factor: what the nominal steps are multiplied by, halved at every backtrack.
+        failed: `DIVERGED` or `NONFINITE` where a lane had to give up, and 0 elsewhere.
         block_steps: steps in each block, [lanes, blocks].
         summaries: what the stopping rules see, packed, [lanes, blocks, ...].
         records: what the user keeps, [lanes, blocks, ...].
@@ -33,6 +46,7 @@ class Lanes(NamedTuple):
     num_steps: np.ndarray
     num_blocks: np.ndarray
     factor: np.ndarray
+    failed: np.ndarray
     block_steps: np.ndarray
     summaries: np.ndarray
     records: PyTree
@@ -51,6 +65,7 @@ def empty_lanes(shapes: Block, restarts: int | None, max_blocks: int) -> Lanes:
         num_steps=np.zeros(num_lanes, np.int64),
         num_blocks=np.zeros(num_lanes, np.int64),
         factor=np.ones(num_lanes),
+        failed=np.zeros(num_lanes, np.int64),
         block_steps=np.zeros((num_lanes, max_blocks), np.int64),
         summaries=room(shapes.summary),
         records=jax.tree.map(room, shapes.record),

@@ -3,6 +3,7 @@
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -13,13 +14,13 @@ import numpy as np
 from marginax.base import Data
 from marginax.block import Block, BlockSummary, magnitude, unpack
 from marginax.checkpoint import Checkpoint, CheckpointError, Store
-from marginax.divergence import backtracking_words, guarded_block
+from marginax.divergence import backtracking_words, failure, guarded_block
 from marginax.lanes import Lanes, append, blocks_of, on_host, trim
 from marginax.processes import agreed
 from marginax.progress import Report, show
 from marginax.stopping import StoppingRule, Verdict
 
-__all__ = ["Setup", "device_counts", "drive"]
+__all__ = ["Setup", "device_counts", "drive", "sizes"]
 
 
 class Setup(NamedTuple):
@@ -28,6 +29,7 @@ class Setup(NamedTuple):
     call: Callable[..., Block]  # (state, data, first_step, num_steps, factor) -> Block
     reset: Callable[[Any, np.ndarray], Any]
     data: Data
+    start_size: np.ndarray  # of every lane, when the run began and not when it was resumed
     stop: StoppingRule
     max_steps: int
     block_size: int
@@ -52,8 +54,6 @@ def drive(
     together = setup.together
     began, seconds_before = agreed(together, time.perf_counter())[0], float(lanes.seconds)
     endings = _judge(setup, lanes, [_RUNNING] * len(lanes.num_steps))
-    sizes = _lane_sizes if setup.restarts is not None else _size
-    start_size = on_host(sizes((state.theta, state.particles)), setup.restarts)
     last_save = last_read = began
     block_seconds, stopped = 0.0, False
     ahead: Block | None = None  # launched before the block before it was judged
@@ -70,28 +70,27 @@ def drive(
             ahead = None
             if block_seconds < _SHORT_BLOCK:
                 ahead = _look_ahead(setup, launched, lanes, steps, endings)
-            block, steps, factor, failures = guarded_block(
+            block, steps, factor, failed = guarded_block(
                 partial(_call, setup, state, lanes, launched),
                 partial(setup.reset, state),
                 lanes,
                 steps,
-                start_size,
+                setup.start_size,
                 setup.restarts,
                 setup.may_backtrack,
             )
             busy, stopped = store is not None and store.is_busy(), bool(pressed)
             now, busy, stopped = agreed(together, time.perf_counter(), busy, stopped)
             last_read, block_seconds = now, now - last_read
-            if failures or np.any(factor != lanes.factor):
+            if np.any(factor != lanes.factor):
                 ahead = None
-            endings = [failures.get(lane, ending) for lane, ending in enumerate(endings)]
             timings.setdefault("first_block", now - began)
             # One assignment, so that Ctrl-C finds state and book either before or after the block.
             state, lanes = (
                 block.state,
                 append(
                     lanes, block.summary, block.record, steps, seconds_before + now - began
-                )._replace(factor=factor),
+                )._replace(factor=factor, failed=failed),
             )
             before, endings = endings, _judge(setup, lanes, endings)
             ahead = ahead if before == endings else None
@@ -110,6 +109,12 @@ def drive(
         store = None
         warnings.warn(str(error), stacklevel=3)
         endings = _end_all(endings, f"{error} The result is here, in memory.")
+    except Exception:
+        # Not with others: one of them may be lost, and closing would wait for it.
+        if store is not None and not together:
+            with suppress(CheckpointError):
+                store.close()
+        raise
     if store is not None:
         try:
             if lanes.num_blocks.any():  # an orbax folder without a step would not be read again
@@ -127,6 +132,8 @@ def _judge(setup: Setup, lanes: Lanes, endings: list[Verdict]) -> list[Verdict]:
     """Asks the stopping rule about every lane that still runs."""
 
     def ending(lane: int) -> Verdict:
+        if lanes.failed[lane]:
+            return failure(lanes, lane)
         verdict = setup.stop.check(blocks_of(lanes, lane))
         if verdict is None and lanes.num_steps[lane] >= setup.max_steps:
             verdict = Verdict(
@@ -199,6 +206,12 @@ def _call(
 
 
 _size, _lane_sizes = jax.jit(magnitude), jax.jit(jax.vmap(magnitude))
+
+
+def sizes(state: Any, restarts: int | None) -> np.ndarray:
+    """The largest absolute value in each lane."""
+    of_state = _size if restarts is None else _lane_sizes
+    return np.asarray(on_host(of_state((state.theta, state.particles)), restarts))
 
 
 def device_counts(

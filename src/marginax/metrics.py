@@ -21,7 +21,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from marginax import _tree, partition, stein
-from marginax.base import Data, Latent, LogJoint, Particles, Theta
+from marginax.base import Count, Data, Latent, LogJoint, Particles, Theta
+from marginax.checks import check_count
 from marginax.partition import Family, Over
 from marginax.pieces import map_over_groups, piece_size
 from marginax.scores import latent_score, latent_scores
@@ -65,7 +66,7 @@ class Factors(NamedTuple):
     inverse: tuple[Float[Array, "_ _ _"], ...]
 
 
-def curvature(over: Over | None = None, *, largest_block: int = 64) -> Metric:
+def curvature(over: Over | None = None, *, largest_block: Count = 64) -> Metric:
     """The curvature of the log joint at the cloud's mean, block by block.
 
     Args:
@@ -81,15 +82,14 @@ def curvature(over: Over | None = None, *, largest_block: int = 64) -> Metric:
     """
     if over is not None:
         over = partition.check_over(over)
-    if not (isinstance(largest_block, int) and largest_block >= 1):
-        raise ValueError(f"largest_block is {largest_block!r}, but it must be at least 1.")
+    largest = check_count(largest_block, "largest_block")
 
     def factor(
         log_joint: LogJoint, theta: Theta, particles: Particles, data: Data, blocks: Over
     ) -> Factors:
         mean = _tree.particle_mean(particles)
         found = partition.families(blocks if over is None else over, mean)
-        found = partition.refine(found, mean, largest_block)
+        found = partition.refine(found, mean, largest)
         variances = partition.split(
             found, jax.tree.map(lambda leaf: jnp.var(leaf, axis=0, keepdims=True), particles)
         )
@@ -101,7 +101,7 @@ def curvature(over: Over | None = None, *, largest_block: int = 64) -> Metric:
         return Factors(found, *zip(*pairs, strict=True))
 
     words = "" if over is None else f"over={over!r}, "
-    return Metric(factor, f"curvature({words}largest_block={largest_block})", over)
+    return Metric(factor, f"curvature({words}largest_block={largest})", over)
 
 
 def flow(

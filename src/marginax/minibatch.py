@@ -15,7 +15,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from marginax.base import Data, Key, Latent, LogJoint, Particles, Theta
+from marginax.base import Count, Data, Key, Latent, LogJoint, Particles, Theta
+from marginax.checks import check_count, is_integer
 
 __all__ = [
     "Batching",
@@ -60,7 +61,7 @@ def theta_weight(log_joint: Any, particles: Particles) -> float:
 def minibatched(
     log_prior: Callable[[Theta, Latent], Array],
     log_likelihood: Callable[[Theta, Latent, Data], Array],
-    num_data: int,
+    num_data: Count,
 ) -> LogJoint:
     """Builds the log joint of a batch, rescaled to the whole data set.
 
@@ -91,8 +92,7 @@ def minibatched(
         >>> bool(abs(run.theta - y.mean()) < 0.1)
         True
     """
-    if not num_data >= 1:
-        raise ValueError(f"num_data is {num_data}, but there must be at least one observation.")
+    num_data = check_count(num_data, "num_data")
 
     def log_joint(theta: Theta, latent: Latent, batch: Data) -> Array:
         size = jax.tree.leaves(batch)[0].shape[0]
@@ -109,8 +109,8 @@ def take_rows(data: Data, rows: Array) -> Data:
     return jax.tree.map(lambda leaf: jnp.take(leaf, rows, axis=0), data)
 
 
-def check_batch(log_joint: Any, data: Data, batch: int) -> int:
-    """Refuses a batch that would give a wrong answer; returns the number of observations."""
+def check_batch(log_joint: Any, data: Data, batch: Count) -> int:
+    """Refuses a batch that would give a wrong answer; returns it as an integer."""
     batching = batching_of(log_joint)
     if batching is None:
         raise ValueError(
@@ -119,18 +119,18 @@ def check_batch(log_joint: Any, data: Data, batch: int) -> int:
             "`minibatched(log_prior, log_likelihood, num_data)`, or with `Problem.grouped` if "
             "every group has latents of its own."
         )
-    num_data = batching.num_data
+    num_data, rows = batching.num_data, "groups" if batching.local else "observations"
     sizes = {jnp.shape(leaf)[0] if jnp.ndim(leaf) else None for leaf in jax.tree.leaves(data)}
     if batching.take is take_rows and sizes != {num_data}:
         raise ValueError(
-            f"minibatched was told num_data = {num_data}, but the leading axes of data are "
-            f"{sorted(sizes, key=str)}. Every leaf must have one row per observation."
+            f"log_joint is of {num_data} {rows}, but the leading axes of data are "
+            f"{sorted(sizes, key=str)}. Every leaf must have one row for each of them."
         )
-    if not 1 <= batch <= num_data:
+    if is_integer(batch) and not 1 <= batch <= num_data:
         raise ValueError(
-            f"batch is {batch}, but it must be between 1 and the {num_data} observations there are."
+            f"batch is {batch}, but it must be between 1 and the {num_data} {rows} there are."
         )
-    return num_data
+    return check_count(batch, "batch")
 
 
 def batch_rows(key: Key, step: Array, num_data: int, batch: int) -> Array:

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, PyTree
 
 from marginax import _tree
-from marginax.checks import is_traced
+from marginax.checks import is_number, is_traced
 
 __all__ = [
     "MomentumRule",
@@ -127,7 +127,7 @@ def as_rule(momentum: Any, name: str) -> MomentumRule:
     if isinstance(momentum, MomentumRule):
         return momentum
     if not is_traced(momentum):
-        if not isinstance(momentum, int | float | np.number | np.ndarray | jax.Array):
+        if not is_number(momentum):
             called = "; call it" if callable(momentum) else ""
             raise TypeError(
                 f"{name} is {momentum!r}, but it must be a number or a rule of "
@@ -156,7 +156,14 @@ def start(rule: MomentumRule, iterate: PyTree) -> Any:
     state = rule.init()
     if not rule.by_group:
         return state
-    num_groups = jax.tree.leaves(iterate)[0].shape[1]
+    shapes = [leaf.shape for leaf in jax.tree.leaves(iterate)]
+    if any(len(shape) < 2 for shape in shapes) or len({shape[1] for shape in shapes}) != 1:
+        raise ValueError(
+            f"momentum.per_group was given leaves of the shapes {shapes}, but it is for particles "
+            "whose leaves are [N, groups, ...] with the same groups; theta has none. Use the rule "
+            "without per_group there."
+        )
+    num_groups = shapes[0][1]
     return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (num_groups, *leaf.shape)), state)
 
 

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from marginax import _tree
 from marginax.base import Latent, Particles
 from marginax.checks import is_traced
 from marginax.processes import whole
@@ -79,7 +80,7 @@ def check_over(over: Over) -> Over:
 
 def check_spread(over: Over, particles: Particles) -> None:
     """Refuses a block in one point: a Stein flow would move it as one, to its mode."""
-    found = families(over, jax.tree.map(lambda leaf: leaf[0], particles))
+    found = families(over, _tree.first_particle(particles))
     for family, part in zip(found, split(found, particles), strict=True):
         if part.shape[1] == 1 or is_traced(part):  # inside jit nothing has a value yet
             continue

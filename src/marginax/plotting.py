@@ -15,7 +15,7 @@ from marginax.natural import shown
 
 __all__ = ["plot_fit"]
 
-# Okabe and Ito's colours; markers and dashes differ too.
+# Okabe and Ito's colours; dashes differ too.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 DASHES = ("-", "--", ":", "-.")
 MOST_PATHS, MOST_ROWS = 6, 60

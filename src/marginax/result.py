@@ -10,16 +10,7 @@ from jaxtyping import PyTree
 from marginax.base import Algorithm, Data, Particles, Theta
 from marginax.diagnostics.check import CloudCheck, check, unchecked
 
-__all__ = ["STATUSES", "Run", "RunError", "agreement", "check_clouds"]
-
-STATUSES = {
-    "converged": "the stopping rule fired",
-    "max_steps": "every step was taken and the stopping rule did not fire",
-    "diverged": "theta or the particles ran away, and smaller steps did not help",
-    "nonfinite": "the model gave NaN or infinity, and smaller steps did not help",
-    "interrupted": "Ctrl-C, a callback, or a checkpoint that could not be written",
-    "time_limit": "the time was up",
-}
+__all__ = ["Run", "RunError", "agreement", "check_clouds"]
 
 
 class RunError(RuntimeError):
@@ -33,8 +24,11 @@ class RunError(RuntimeError):
         super().__init__(f"{run.status}: {run.reason}")
         self.run = run
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RunError, (self.run,)  # an exception is made anew from its words otherwise
 
-@dataclass(frozen=True, repr=False)
+
+@dataclass(frozen=True, repr=False, eq=False)
 class Run:
     """The result of `run`. With `restarts=R`, theta, particles, state and history have a leading R.
 
@@ -42,9 +36,14 @@ class Run:
         theta: the estimate: the last iterate of a deterministic method, the average over the last
             half of the steps of a stochastic one. Always finite.
         particles: the cloud at the end.
-        state: the algorithm's State at the end, to go on from.
+        state: the algorithm's State at the end, from which `algorithm.step` goes on; None in a fit
+            that was read from a file.
         history: what `record` kept at the end of every block, stacked along an axis over blocks.
-        status: one of `STATUSES`; with restarts "converged" only if every start converged.
+        status: "converged" (the stopping rule fired), "max_steps" (it did not), "diverged" (theta
+            or the particles ran away) or "nonfinite" (the model gave NaN or infinity), both in
+            spite of smaller steps where these were allowed, "interrupted" (Ctrl-C, a callback, or
+            a checkpoint that could not be written) or "time_limit". With restarts "converged" only
+            if every start converged.
         reason: the ending in a sentence.
         num_steps: steps taken; with restarts, by the start that took most.
         timings: seconds, by stage: "start" (checks), "first_block" (with compilation), "total".
@@ -52,7 +51,8 @@ class Run:
         reasons: their sentences.
         steps: how many steps each start took.
         clouds: a `diagnostics.CloudCheck` per start: whether its cloud can be believed. Empty if
-            the algorithm does not know its log joint.
+            `check_cloud` is False, or the algorithm has a chain instead of a cloud or does not know
+            its log joint.
     """
 
     theta: Theta

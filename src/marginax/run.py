@@ -18,20 +18,21 @@ from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh
 from jaxtyping import Array, PyTree
 
-from marginax import stopping
-from marginax.base import Algorithm, ById, Data, Key, Particles, Theta
+from marginax import fingerprints, stopping
+from marginax.base import Algorithm, ById, Count, Data, Key, Particles, Theta
 from marginax.block import advance, advance_lanes
-from marginax.checkpoint import Checkpoint, fingerprint, open_store
+from marginax.checkpoint import Checkpoint, open_store
+from marginax.checks import check_count
 from marginax.divergence import reset_momentum
 from marginax.interrupts import ctrl_c_noticed
 from marginax.lanes import Lanes, blocks_of, empty_lanes, trim
-from marginax.loop import Setup, device_counts, drive
+from marginax.loop import Setup, device_counts, drive, sizes
 from marginax.memory import memory_explained
 from marginax.minibatch import check_batch
 from marginax.processes import last_words, spans_processes
 from marginax.progress import Report, progress_bar
 from marginax.result import Run, RunError, agreement, check_clouds
-from marginax.run_checks import check_arguments, check_catch_up, check_starts
+from marginax.run_checks import check_catch_up, check_divergence, check_starts
 from marginax.sharding import lay_out
 from marginax.stopping import Verdict
 from marginax.trajectory import theta_only
@@ -47,13 +48,13 @@ def run(
     particles: Particles,
     data: Data = None,
     *,
-    max_steps: int,
+    max_steps: Count,
     stop: stopping.StoppingRule | None = None,
     record: Callable[[Any, Any], PyTree] = theta_only,
-    batch: int | None = None,
-    catch_up: int = 0,
-    restarts: int | None = None,
-    block_size: int | None = None,
+    batch: Count | None = None,
+    catch_up: Count = 0,
+    restarts: Count | None = None,
+    block_size: Count | None = None,
     on_divergence: str = "backtrack",
     progress: bool | None = None,
     callback: Callable[[Report], bool | None] | None = None,
@@ -112,19 +113,22 @@ def run(
         ('converged', 2.0)
     """
     began = time.perf_counter()
-    check_arguments(max_steps, block_size, on_divergence, restarts)
-    check_catch_up(catch_up, batch, algorithm)
+    max_steps = check_count(max_steps, "max_steps")
+    block_size = min(500, max(10, max_steps // 200)) if block_size is None else block_size
+    block_size = check_count(block_size, "block_size")
+    restarts = None if restarts is None else check_count(restarts, "restarts")
+    check_divergence(on_divergence)
+    catch_up = check_catch_up(catch_up, batch, algorithm)
     layout = None if mesh is None else lay_out(mesh, particles, restarts)
     if layout is not None:
         theta, particles, data = layout.spread(theta, particles, data)
     theta, particles = check_starts(algorithm, theta, particles, data, restarts)
     data = jax.tree.map(jnp.asarray, data)
     if batch is not None:
-        check_batch(algorithm.log_joint, data, batch)
+        batch = check_batch(algorithm.log_joint, data, batch)
     if stop is None:
         noisy = algorithm.stochastic or batch is not None
         stop = stopping.averaged() if noisy else stopping.settled()
-    block_size = block_size or min(500, max(10, max_steps // 200))
 
     checkpoint = Checkpoint(checkpoint) if isinstance(checkpoint, str | Path) else checkpoint
 
@@ -138,8 +142,11 @@ def run(
         compiled = layout.keep(program, state)
     setup = Setup(
         call=partial(compiled, step_key),
-        reset=partial(reset_momentum, init, init_key, restarts),
+        # Under jit, where values are not looked at: a start in one point is refused, but a cloud
+        # that has come there is no reason to lose the run.
+        reset=partial(reset_momentum, jax.jit(init), init_key, restarts),
         data=data,
+        start_size=sizes(state, restarts),
         stop=stop,
         max_steps=max_steps,
         block_size=block_size,
@@ -156,7 +163,7 @@ def run(
     store = None
     if checkpoint is not None:
         # Of the program without its layout: a run may go on with another number of devices.
-        prints = fingerprint(partial(program, step_key), one_block, key, block_size)
+        prints = fingerprints.of_run(partial(program, step_key), one_block, key, block_size)
         store = open_store(checkpoint, prints)
         saved = store.load((state, lanes))
         if saved is not None:
@@ -185,10 +192,10 @@ def _result(
     theta = state.theta
     if setup.is_averaged and np.all(lanes.num_blocks > 0):
         means = [stopping.average_theta(blocks_of(lanes, i)) for i in range(len(endings))]
-        _, unravel = ravel_pytree(
+        one, unravel = ravel_pytree(
             theta if setup.restarts is None else jax.tree.map(lambda leaf: leaf[0], theta)
         )
-        means = [unravel(jnp.asarray(mean)) for mean in means]
+        means = [unravel(jnp.asarray(mean, one.dtype)) for mean in means]
         theta = (
             means[0]
             if setup.restarts is None

@@ -2,39 +2,31 @@
 
 import jax
 
-from marginax.base import Algorithm, Data, Particles, Theta
-from marginax.checks import check_log_joint, check_start
+from marginax.base import Algorithm, Count, Data, Particles, Theta
+from marginax.checks import check_count, check_log_joint, check_start
 from marginax.minibatch import batching_of
 
-__all__ = ["check_arguments", "check_catch_up", "check_starts"]
+__all__ = ["check_catch_up", "check_divergence", "check_starts"]
 
 
-def check_arguments(
-    max_steps: int, block_size: int | None, on_divergence: str, restarts: int | None
-) -> None:
-    """Counts and words."""
-    for name, value in {
-        "max_steps": max_steps,
-        "block_size": block_size,
-        "restarts": restarts,
-    }.items():
-        if value is not None and not (isinstance(value, int) and value >= 1):
-            raise ValueError(f"{name} is {value!r}, but it must be an integer of at least 1.")
+def check_divergence(on_divergence: str) -> None:
+    """One of two words."""
     if on_divergence not in ("backtrack", "stop"):
         raise ValueError(
             f"on_divergence is {on_divergence!r}, but it must be 'backtrack' or 'stop'."
         )
 
 
-def check_catch_up(catch_up: int, batch: int | None, algorithm: Algorithm) -> None:
+def check_catch_up(catch_up: Count, batch: Count | None, algorithm: Algorithm) -> int:
     """Steps of groups alone make sense only for batches of groups."""
     batching = batching_of(algorithm.log_joint)
     local = batch is not None and batching is not None and batching.local
-    if not (isinstance(catch_up, int) and catch_up >= 0) or (catch_up and not local):
+    if catch_up and not local:
         raise ValueError(
             f"catch_up is {catch_up!r}, but it counts the extra steps of the groups in a batch: "
-            "an integer of at least 0, with batch= and the log joint of a `Problem.grouped`."
+            "it needs batch= and the log joint of a `Problem.grouped`."
         )
+    return check_count(catch_up, "catch_up", least=0)
 
 
 def check_starts(

@@ -5,11 +5,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import PyTree
 
-from marginax.base import Algorithm, Data, Key, Particles, Theta
-from marginax.checks import check_log_joint, check_start
+from marginax.base import Algorithm, Count, Data, Key, Particles, Theta
+from marginax.checks import check_count, check_log_joint, check_start
 
 __all__ = ["Trajectory", "theta_only", "trajectory"]
 
@@ -48,7 +47,7 @@ def trajectory(
     theta: Theta,
     particles: Particles,
     data: Data,
-    num_steps: int | np.integer,
+    num_steps: Count,
     record: Callable[[Any, Any], PyTree] = theta_only,
 ) -> Trajectory:
     """Runs `num_steps` steps of an algorithm, without looking up.
@@ -63,7 +62,7 @@ def trajectory(
         theta: where theta starts, any pytree of floating-point arrays.
         particles: where the cloud starts; every leaf has a leading axis over the N particles.
         data: handed to `log_joint` as its third argument.
-        num_steps: how many steps, a Python integer.
+        num_steps: how many steps, an integer that is known when it is traced.
         record: `record(state, info)` is kept after every step; theta by default, so that `history`
             is theta_1, theta_2, ...
 
@@ -83,10 +82,7 @@ def trajectory(
         >>> jax.vmap(final_theta)(jnp.linspace(0.05, 0.2, 10)).shape
         (10,)
     """
-    if not isinstance(num_steps, int | np.integer) or num_steps < 1 or num_steps is True:
-        raise ValueError(
-            f"num_steps is {num_steps!r}, but it must be a Python integer of at least 1."
-        )
+    num_steps = check_count(num_steps, "num_steps")
     theta, particles = check_start(theta, particles)
     if algorithm.log_joint is not None:
         check_log_joint(algorithm.log_joint, theta, particles, data)

@@ -6,16 +6,15 @@ makes two models the same is what they compute, constants included, and not thei
 that reads another global variable than it did before is another model.
 """
 
-import hashlib
 import re
 from functools import lru_cache
 from typing import Any
 
 import jax
-import numpy as np
 from jaxtyping import PyTree
 
 from marginax.base import ById
+from marginax.fingerprints import constants, digest, text_of
 from marginax.problem import Problem
 from marginax.programs import KEPT
 
@@ -53,15 +52,12 @@ def _first(model: _Model) -> Problem:
 def _facts(problem: Problem) -> tuple[Any, ...]:
     arguments = (problem.start_theta(), problem.start_latent(), problem.data)
     traced = jax.make_jaxpr(problem.free_log_joint)(*arguments)
-    text = str(traced.jaxpr)
+    text = text_of(traced)
     # What a derivative rule or a call back to Python does is not in the text.
     opaque = re.search("custom_[jv]vp|callback|ffi_call|custom_call", text) is not None
     owner = problem.group_log_joint or problem.group_log_joints or problem.log_joint
-    digest = hashlib.sha256(re.sub(r"0x[0-9a-f]+", "", text).encode())
-    for constant in traced.consts:
-        digest.update(np.ascontiguousarray(jax.device_get(constant)).tobytes())
     return (
-        digest.hexdigest(),
+        digest(text, constants(traced)),
         ById(owner, mark=owner) if opaque else None,
         *(_shapes(part) for part in arguments),
         problem.num_groups,

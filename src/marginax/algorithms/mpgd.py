@@ -18,12 +18,13 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import ArrayLike
 
 from marginax import _tree, langevin
 from marginax.algorithms.pgd import PGDInfo
 from marginax.base import Algorithm, Data, Key, LogJoint, Particles, Theta
-from marginax.checks import check_positive, check_start
+from marginax.checks import check_positive, check_start, is_traced
 from marginax.scores import latent_scores, theta_score
 
 __all__ = ["MPGDState", "mpgd"]
@@ -80,10 +81,16 @@ def mpgd(
     check_positive(step_size, "step_size")
     check_positive(friction, "friction")
     check_positive(inverse_mass, "inverse_mass")
+    for leaf in jax.tree.leaves(theta_scale):
+        if not is_traced(leaf) and not np.all(np.isfinite(leaf) & (np.asarray(leaf) > 0)):
+            raise ValueError(
+                f"theta_scale has {leaf} in it, but units must be positive and finite."
+            )
     coefficients = langevin.underdamped_coefficients(step_size, friction, inverse_mass)
 
     def init(key: Key, theta: Theta, particles: Particles) -> MPGDState:
         theta, particles = check_start(theta, particles)
+        _tree.number_or_like(theta_scale, theta, "theta_scale")  # refused here if it is not
         at_rest = jax.tree.map(jnp.zeros_like, theta)
         thermal = _tree.add_scaled(
             jax.tree.map(jnp.zeros_like, particles),
@@ -93,7 +100,7 @@ def mpgd(
         return MPGDState(theta, particles, at_rest, thermal)
 
     def step(key: Key, state: MPGDState, data: Data) -> tuple[MPGDState, PGDInfo]:
-        scale = _like(theta_scale, state.theta)
+        scale = _tree.number_or_like(theta_scale, state.theta, "theta_scale")
         ahead = _tree.add_scaled(
             state.theta, coefficients.drift, _times(scale, state.theta_momentum)
         )
@@ -115,14 +122,6 @@ def mpgd(
         return mpgd(log_joint, step_size * factor, friction, inverse_mass, theta_scale)
 
     return Algorithm(init, step, log_joint, rescale, stochastic=True)
-
-
-def _like(scale: Theta | ArrayLike, theta: Theta) -> Theta:
-    """The scale as a tree like theta."""
-    leaves = jax.tree.leaves(scale)
-    if len(leaves) == 1 and jnp.ndim(leaves[0]) == 0:
-        return jax.tree.map(lambda leaf: jnp.full_like(leaf, leaves[0]), theta)
-    return jax.tree.map(lambda c, leaf: jnp.asarray(c, leaf.dtype), scale, theta)
 
 
 def _times(scale: Theta, tree: Theta) -> Theta:

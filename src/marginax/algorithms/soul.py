@@ -23,8 +23,8 @@ from jaxtyping import Array, ArrayLike
 from marginax import _tree, langevin
 from marginax.algorithms.pgd import PGDInfo
 from marginax.ascent import Optimiser, as_optimiser, ascend, rescaled
-from marginax.base import Algorithm, Data, Key, Latent, LogJoint, Particles, Theta
-from marginax.checks import check_positive, check_start
+from marginax.base import Algorithm, Count, Data, Key, Latent, LogJoint, Particles, Theta
+from marginax.checks import check_count, check_positive, check_start
 from marginax.scores import latent_score, theta_score
 
 __all__ = ["SOULState", "soul"]
@@ -56,7 +56,7 @@ def soul(
     step_size: ArrayLike,
     *,
     theta_bounds: tuple[Theta, Theta] | None = None,
-    num_warmup: int = 0,
+    num_warmup: Count = 0,
     averaging_weight: ArrayLike | optax.Schedule = 1.0,
 ) -> Algorithm:
     """Stochastic optimisation via unadjusted Langevin.
@@ -88,8 +88,7 @@ def soul(
     """
     theta_optimiser = as_optimiser(theta_optimiser, "theta_optimiser")
     check_positive(step_size, "step_size")
-    if not (isinstance(num_warmup, int) and num_warmup >= 0):
-        raise ValueError(f"num_warmup is {num_warmup!r}, but it must be an integer, 0 or more.")
+    num_warmup = check_count(num_warmup, "num_warmup", least=0)
 
     def init(key: Key, theta: Theta, particles: Particles) -> SOULState:
         del key
@@ -157,16 +156,5 @@ def soul(
 
 def _project(theta: Theta, lower: Theta, upper: Theta) -> Theta:
     """Clips theta into the box; a bound that is one number holds for every coordinate."""
-
-    def bound(value: Theta) -> Theta:
-        if not isinstance(value, tuple | list | dict) and jnp.ndim(value) == 0:
-            return jax.tree.map(lambda leaf: jnp.full_like(leaf, value), theta)
-        try:
-            return jax.tree.map(lambda leaf, b: jnp.asarray(b, leaf.dtype), theta, value)
-        except ValueError as error:
-            raise ValueError(
-                f"theta_bounds has a bound {value!r}, which is neither one number nor a tree like "
-                "theta."
-            ) from error
-
-    return jax.tree.map(jnp.clip, theta, bound(lower), bound(upper))
+    low, high = (_tree.number_or_like(b, theta, "a bound of theta_bounds") for b in (lower, upper))
+    return jax.tree.map(jnp.clip, theta, low, high)

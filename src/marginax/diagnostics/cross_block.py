@@ -54,14 +54,14 @@ def cross_block_curvature(
     sd = jax.tree.map(lambda leaf: jnp.where(leaf > 0, leaf, 1), sd)
 
     def ratio(key: Key, number: Array) -> Array:
-        half_key, sign_key, particle_key = jax.random.split(key, 3)
+        half_key, probe_key, particle_key = jax.random.split(key, 3)
         j = jax.random.randint(particle_key, (), 0, _tree.cloud_size(particles))
         latent = jax.tree.map(lambda leaf: leaf[j], particles)
         chosen = jax.random.permutation(half_key, total) < total // 2
         masks = jnp.split(chosen, [sum(num_blocks[: i + 1]) for i in range(len(found) - 1)])
         like = jax.tree.map(lambda leaf: leaf[None], latent)
         # Every other probe has one sign: effects that add up over many blocks show best there.
-        noise = _tree.normal_like(sign_key, like)
+        noise = _tree.normal_like(probe_key, like)
         probe = jax.tree.map(
             lambda leaf: jnp.where(number % 2 == 0, leaf, jnp.ones_like(leaf)), noise
         )

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
+from marginax import stein
 from marginax.checks import check_positive
 
 __all__ = ["Bandwidth", "Rule", "as_rule", "median_of_nonnegative"]
@@ -48,7 +49,9 @@ def _fixed(bandwidth: ArrayLike, x: Float[Array, "n d"]) -> Float[Array, ""]:
 
 def _median(x: Float[Array, "n d"], squared: Float[Array, "n n"] | None) -> Float[Array, ""]:
     n = x.shape[0]
-    if squared is not None and n <= LARGEST_EXACT:
+    if n <= LARGEST_EXACT:
+        # Also where the caller holds no distances: so few do no harm.
+        squared = stein.squared_distances(x) if squared is None else squared
         median = median_of_nonnegative(squared)
     else:
         # Every particle with the same number of others, at random, so that no order of the

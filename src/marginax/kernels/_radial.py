@@ -15,7 +15,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from marginax import _tree, stein
-from marginax.base import Particles
+from marginax.base import Count, Particles
+from marginax.checks import check_count
 from marginax.kernels._bandwidth import Rule
 from marginax.kernels._fused import can_fuse, fused_sums
 
@@ -32,7 +33,7 @@ PRECISIONS = {"full": jax.lax.Precision.HIGHEST, "tf32": jax.lax.Precision.DEFAU
 
 
 def radial(
-    profile: Profile, rule: Rule, precision: str = "full", tile: int | None = None
+    profile: Profile, rule: Rule, precision: str = "full", tile: Count | None = None
 ) -> Callable[[Particles, Particles], Particles]:
     """The velocity function of a radial kernel.
 
@@ -44,11 +45,8 @@ def radial(
         tile: so many numbers of the Gram matrix are held at a time; by default what suits the
             device.
     """
-    if tile is not None and not (isinstance(tile, int) and tile >= 1):
-        raise ValueError(
-            f"tile is {tile!r}, but it counts numbers of the Gram matrix that are held at a time: "
-            "an integer of at least 1, such as 2**20, or None."
-        )
+    if tile is not None:
+        tile = check_count(tile, "tile")
     if precision not in PRECISIONS:
         raise ValueError(
             f"precision is {precision!r}, but it must be {' or '.join(map(repr, PRECISIONS))}."

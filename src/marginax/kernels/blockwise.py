@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from marginax import partition
+from marginax import _tree, partition
 from marginax.base import Particles
 from marginax.partition import Over
 from marginax.stein import Kernel, check_kernel, whitened_velocity
@@ -50,8 +50,7 @@ def blockwise(kernel: Kernel, over: Over = "leading") -> Kernel:
 
     def each_block(one: Callable[[Array, Array], Array]) -> Callable[..., Particles]:
         def velocity(particles: Particles, scores: Particles) -> Particles:
-            latent = jax.tree.map(lambda leaf: leaf[0], particles)
-            found = partition.families(over, latent)
+            found = partition.families(over, _tree.first_particle(particles))
             pairs = zip(
                 partition.split(found, particles), partition.split(found, scores), strict=True
             )

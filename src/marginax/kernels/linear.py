@@ -46,7 +46,6 @@ def linear(covariance: str = "full") -> Kernel:
         mean_score = jnp.mean(s, axis=0, keepdims=True)
         z = stein.centred(x)
         scaled = z / stein.variances(z) if covariance == "diagonal" else stein.by_covariance(z)
-        # (C + I) A z, a row each.
         return mean_score, z, scaled, stein.regress(scaled, z, s) + scaled
 
     def velocity(particles: Particles, scores: Particles) -> Particles:
