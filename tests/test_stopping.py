@@ -104,7 +104,7 @@ def test_averaged_is_within_tolerance_in_95_of_100(phi, sd):
         stop = first_fire(rule, path)
         if stop is not None:
             fired += 1
-            estimate = stopping.average_theta(blocks_from(path[:stop]))
+            estimate = averages.average_theta(blocks_from(path[:stop]))
             good += abs(estimate[0]) <= 0.05
     assert fired >= 90
     assert good >= 0.95 * fired

@@ -35,6 +35,7 @@ from marginax.result import Run, RunError, agreement, check_clouds
 from marginax.run_checks import check_catch_up, check_divergence, check_starts
 from marginax.sharding import lay_out
 from marginax.stopping import Verdict
+from marginax.stopping.averages import average_theta
 from marginax.trajectory import theta_only
 
 __all__ = ["run"]
@@ -191,7 +192,7 @@ def _result(
     """The Run: averages where the method is noisy, the verdict of every lane, and the history."""
     theta = state.theta
     if setup.is_averaged and np.all(lanes.num_blocks > 0):
-        means = [stopping.average_theta(blocks_of(lanes, i)) for i in range(len(endings))]
+        means = [average_theta(blocks_of(lanes, i)) for i in range(len(endings))]
         one, unravel = ravel_pytree(
             theta if setup.restarts is None else jax.tree.map(lambda leaf: leaf[0], theta)
         )

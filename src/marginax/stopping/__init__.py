@@ -30,7 +30,7 @@ Both are asked only at geometrically growing run lengths: a test repeated at eve
 by chance.
 """
 
-from marginax.stopping.averages import average_theta, averaged
+from marginax.stopping.averages import averaged
 from marginax.stopping.flows import settled
 from marginax.stopping.rules import Blocks, StoppingRule, Verdict, max_seconds, never
 
@@ -38,7 +38,6 @@ __all__ = [
     "Blocks",
     "StoppingRule",
     "Verdict",
-    "average_theta",
     "averaged",
     "max_seconds",
     "never",
