@@ -13,7 +13,7 @@ from marginax import stopping
 from marginax.base import Key, Particles, Theta
 from marginax.checkpoint import Checkpoint
 from marginax.inference.blocks import flat_latents
-from marginax.inference.doubts import edges, entangled, runaways
+from marginax.inference.boundaries import edges, entangled, runaways
 from marginax.inference.findings import Findings
 from marginax.inference.likelihood import Likelihood
 from marginax.inference.newton import Climb
