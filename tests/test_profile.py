@@ -68,8 +68,8 @@ def test_the_interval_of_a_standard_deviation_solves_the_likelihood_equation(key
     np.testing.assert_allclose(found, expected, rtol=1e-3)
     with pytest.raises(ValueError, match=r"profile is 'sd', but it must be one of m, s\."):
         fit.confidence_intervals(profile="sd")
-    with pytest.raises(ValueError, match="level is 95, but it must be between 0 and 1"):
-        fit.confidence_intervals(95)
+    with pytest.raises(ValueError, match=r"level is 95.0, but it must be between 0 and 1"):
+        fit.confidence_intervals(95.0)
 
 
 def problem_of(theta, constrain):
@@ -89,7 +89,7 @@ def test_only_a_number_that_is_free_alone_is_profiled():
     """Of three correlations a partial one was profiled; a leaf of them refused all others."""
     model = problem_of(
         {"L": jnp.eye(3), "p": jnp.array([0.5, 0.5]), "r": jnp.eye(2)},
-        {"L": correlation_cholesky(3), "p": interval(0, 1), "r": correlation_cholesky(2)},
+        {"L": correlation_cholesky(3), "p": interval(0.0, 1.0), "r": correlation_cholesky(2)},
     )
     assert natural.made_of_one(model) == (None, None, None, 3, 4, 5)
     theta = np.zeros(6)

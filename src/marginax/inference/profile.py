@@ -26,6 +26,8 @@ __all__ = ["profile_interval", "profile_of"]
 MOST_EVALUATIONS = 25
 FARTHEST = 50.0  # in standard errors, or on the reals: beyond it the likelihood does not fall
 
+STEEP = 3.0  # quantiles: so far above the one asked for r is not linear, and the bracket is halved
+
 
 def profile_of(
     problem: Problem,
@@ -163,9 +165,9 @@ def _end(
             if distance > farthest:
                 return math.inf
             distance = min(2 * distance, distance * max(quantile / max(away + quantile, 1e-9), 1.1))
-        elif math.isinf(outer[1]):
-            if outer[0] - inner[0] < 1e-3 * outer[0]:  # as far as numbers reach, and not low enough
-                return math.inf
+        elif math.isinf(outer[1]) and outer[0] - inner[0] < 1e-3 * outer[0]:
+            return math.inf  # as far as numbers reach, and not low enough
+        elif outer[1] > STEEP * quantile:
             distance = (inner[0] + outer[0]) / 2
         else:
             share = -inner[1] / (outer[1] - inner[1])
