@@ -34,20 +34,21 @@ def edges(problem: Problem, found: Findings) -> dict[int, str]:
         if to is identity or -best.local.hessian[i, i] > 0.25:
             continue
         here = likelihood.evaluate(best.theta, extra) if here is None else here
-        for side in (-1.0,) if to.name == "positive" else (-1.0, 1.0):
+        high = {}  # the ends at which the likelihood is as high, and how high
+        for side, end in _ends(to):
             moved = best.theta.copy()
             moved[i] += 4 * side
             there = likelihood.evaluate(moved, extra).value
-            # Where the numbers end, the edge is not far either.
-            if not np.isfinite(there) or there > here.value - 1e-3:
-                where = "0" if to.name == "positive" else f"an end of its {to.name}"
-                where = "-1 or 1" if to.name.startswith("correlation") else where
-                at_edge[i] = (
-                    f"{name} is at the boundary: the likelihood is as high at {where}. It has no "
-                    "standard error, the others' are with it fixed there, and a likelihood-ratio "
-                    "test of it is conservative."
-                )
-                break
+            # Where the numbers end, a finite edge is not far either.
+            if there > here.value - 1e-3 or not (np.isfinite(there) or end == "infinity"):
+                high[end] = there if np.isfinite(there) else -np.inf
+        if high:
+            where = max(high, key=lambda end: high[end])
+            at_edge[i] = (
+                f"{name} is at the boundary: the likelihood is as high at {where}. It has no "
+                "standard error, the others' are with it fixed there, and a likelihood-ratio "
+                "test of it is conservative."
+            )
     return at_edge
 
 
@@ -94,6 +95,14 @@ def entangled(problem: Problem, ran: Run, found: Findings) -> int:
         latent = jax.tree.map(lambda leaf, i=i: leaf[i], clouds)
         wrong |= set(find(theta, latent, problem.data).tolist())
     return len(wrong)
+
+
+def _ends(to: Bijection) -> tuple[tuple[float, str], tuple[float, str]]:
+    """The two ways on the reals, and what they lead to."""
+    if to.name == "positive":
+        return (-1.0, "0"), (1.0, "infinity")
+    where = "-1 or 1" if to.name.startswith("correlation") else f"an end of its {to.name}"
+    return (-1.0, where), (1.0, where)
 
 
 def _owners(problem: Problem) -> list[Bijection]:
