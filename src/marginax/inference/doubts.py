@@ -47,6 +47,13 @@ def doubts(problem: Problem, ran: Run, found: Findings, at_edge: dict[int, str])
             f"Starts disagree: at other maxima the log likelihood is lower by {values}. The best "
             "is reported; there may be a better one still."
         )
+    if found.lower_in_sample:
+        values = ", ".join(f"{value:.2f}" for value in found.lower_in_sample)
+        said.append(
+            "Starts disagree: they were climbed with a sample of the groups, and at other maxima "
+            f"its log likelihood is lower by {values}. All groups were climbed from the best; "
+            "there may be a better one still."
+        )
     apart = _ends_apart(ran, found)
     if apart:
         values = ", ".join(f"{value:.1f}" for value in apart)
@@ -121,6 +128,8 @@ def _of_the_particles(ran: Run) -> list[str]:
     said = []
     if not ran.converged:
         said.append(f"The particles did not come to rest: {ran.reason}")
+    elif "DISAGREE" in ran.reason:  # `result.agreement`
+        said.append(f"Starts disagree, and nothing tells which is best: {ran.reason}")
     if ran.cloud is not None and not ran.cloud.ok:
         said += ran.cloud.warnings
     said.append("There are no standard errors: the likelihood itself was not computed.")

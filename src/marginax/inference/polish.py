@@ -27,6 +27,7 @@ from marginax.problem import Problem
 
 __all__ = [
     "Polished",
+    "as_high",
     "believable",
     "by_draws",
     "by_new_weights",
@@ -112,9 +113,9 @@ def polish(likelihood: Likelihood, ends: np.ndarray, known: list[Climb]) -> Poli
     lower = tuple(
         best.local.value - found.local.value
         for found in climbs
-        if found.settled and not _as_high(found, best)
+        if found.settled and not as_high(found, best)
     )
-    agreeing = sum(_as_high(found, best) for found in known)
+    agreeing = sum(as_high(found, best) for found in known)
     if likelihood.adapt is not None:
         likelihood = likelihood.adapt(best.theta, best.local.extra)
     if likelihood.evaluate_finely is not None:
@@ -135,7 +136,7 @@ def is_near(theta: np.ndarray, found: Climb) -> bool:
     return distance(theta, found) < 0.05
 
 
-def _as_high(found: Climb, best: Climb) -> bool:
+def as_high(found: Climb, best: Climb) -> bool:
     """Whether a climb led to the same place, or to another that is as high (a flat ridge)."""
     return is_near(found.theta, best) or found.local.value > best.local.value - 1e-2
 
