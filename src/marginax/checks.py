@@ -19,6 +19,7 @@ from marginax.processes import whole
 from marginax.programs import recent
 
 __all__ = [
+    "check_level",
     "check_log_joint",
     "check_positive",
     "check_scalar",
@@ -56,6 +57,14 @@ def check_positive(value: Any, name: str) -> Any:
     if not 0 < float(value) < float("inf"):
         raise ValueError(f"{name} is {value}, but it must be a positive finite number.")
     return value
+
+
+def check_level(level: float) -> None:
+    """Refuses a level of confidence that is no probability."""
+    if not 0 < level < 1:
+        raise ValueError(
+            f"level is {level}, but it must be between 0 and 1: 0.95 for intervals of 95 %."
+        )
 
 
 def check_scalar(value: Any) -> Any:

@@ -13,6 +13,7 @@ from jaxtyping import PyTree
 
 from marginax import natural
 from marginax.base import Key, Particles, Theta
+from marginax.checks import check_level
 from marginax.comparison import LikelihoodRatio, likelihood_ratio
 from marginax.inference.information import delta_method, inverse_information
 from marginax.inference.likelihood import Evidence
@@ -29,7 +30,7 @@ from marginax.summary import summary_text
 __all__ = ["Fit"]
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Fit:
     """A fitted model. `print(fit)` is its summary.
 
@@ -39,7 +40,8 @@ class Fit:
         information: the observed information there (None if it could not be computed).
         score_covariance: of the Monte Carlo error of the score there; zero by quadrature.
         evidence: the likelihood and its error (None if it could not be computed).
-        draws: of the posterior of the latents, on the reals (None with refresh=False).
+        draws: of the posterior of the latents, on the reals; None with refresh=False, without
+            BlackJAX, above 50,000 groups, or where chains did not mix: `notes` say which.
         run: the particles' run, all starts.
         start: which of the run's starts is the estimate's.
         num_starts: how many starts of theta were tried.
@@ -131,8 +133,7 @@ class Fit:
             the two ends of the one asked for: infinite (or the end of what is allowed) where the
             likelihood never falls far enough, NaN, with a warning, where an end was not found.
         """
-        if not 0 < level < 1:
-            raise ValueError(f"level is {level}, but it must be between 0 and 1.")
+        check_level(level)
         quantile = NormalDist().inv_cdf(0.5 + level / 2)
         if profile is not None:
             free = (self.theta_free, self.covariance_free)
