@@ -194,7 +194,7 @@ def evidence_from_draws(problem: Problem, theta: np.ndarray, posterior: np.ndarr
     covariance = np.einsum("sbp,sbq->bpq", away, away) / len(samples)
     root = np.linalg.cholesky(covariance + 1e-12 * np.eye(size))
     log_root = np.sum(np.log(np.diagonal(root, axis1=1, axis2=2)), axis=1)
-    at = Laplace(*(jnp.asarray(x) for x in (mean, root, log_root, np.ones(num_blocks, bool))))
+    at = Laplace(*(jnp.asarray(x) for x in (mean, root, log_root)))
     weigh = jax.jit(partial(_ratios, blocks))
 
     def weights(degrees: float, seed: int) -> Iterator[Ratios]:
@@ -277,4 +277,4 @@ def _follow(blocks: Blocks, theta: Array, at: Laplace, data: Any) -> Laplace:
     lower = cholesky(curvature)
     root = lower_solve(lower, jnp.swapaxes(at.root, 1, 2))
     log_root = at.log_root - jnp.sum(jnp.log(jnp.diagonal(lower, axis1=1, axis2=2)), axis=1)
-    return Laplace(along(u), jnp.swapaxes(root, 1, 2), log_root, at.settled)
+    return Laplace(along(u), jnp.swapaxes(root, 1, 2), log_root)
