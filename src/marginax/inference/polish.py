@@ -119,7 +119,8 @@ def polish(likelihood: Likelihood, ends: np.ndarray, known: list[Climb]) -> Poli
     if likelihood.adapt is not None:
         likelihood = likelihood.adapt(best.theta, best.local.extra)
     if likelihood.evaluate_finely is not None:
-        best = climb(likelihood.evaluate_finely, best.theta, best.local.extra, max_steps=8)
+        fine = climb(likelihood.evaluate_finely, best.theta, best.local.extra, max_steps=8)
+        best = fine if np.isfinite(fine.local.value) else best
     nearest = int(np.argmin([distance(end, best) for end in ends]))
     evidence = likelihood.describe(best.theta, best.local.extra)
     return Polished(best, nearest, agreeing, lower, likelihood, evidence)
@@ -185,8 +186,7 @@ def posterior_sampler(problem: Problem) -> Callable[[np.ndarray, Array, Key], Po
             at = find(flat, jnp.mean(cloud, axis=0), blocks.data)
         else:  # too many for dense curvature: the cloud's own spread
             sd = jnp.std(cloud, axis=0) + 1e-12
-            ok = jnp.ones(len(sd), bool)
-            at = Laplace(jnp.mean(cloud, axis=0), sd, jnp.sum(jnp.log(sd), axis=1), ok)
+            at = Laplace(jnp.mean(cloud, axis=0), sd, jnp.sum(jnp.log(sd), axis=1))
         return sample(flat, at, cloud, key)
 
     return draw
