@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from marginax.base import ById
+from marginax.partition import check_over
 from marginax.problem import Problem
 from marginax.programs import KEPT
 
@@ -66,7 +67,7 @@ def _facts(problem: Problem) -> tuple[Any, ...]:
         *(_shapes(part) for part in arguments),
         problem.num_groups,
         problem.group_log_joint is None,
-        ById(problem.latent_blocks, mark=problem.latent_blocks),
+        None if problem.latent_blocks is None else check_over(problem.latent_blocks),
     )
 
 
