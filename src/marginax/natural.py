@@ -17,7 +17,8 @@ from jaxtyping import Array, Float
 from marginax.base import Theta
 from marginax.bijections import Bijection
 from marginax.constraints import is_map
-from marginax.problem import Problem, path_name
+from marginax.leaves import path_name
+from marginax.problem import Problem
 
 __all__ = [
     "free_names",
