@@ -85,9 +85,9 @@ def fit(
 
     Example:
         >>> import jax, jax.numpy as jnp, marginax as mx
+        >>> from jax.scipy.stats import norm
         >>> def log_joint(theta, x, y):  # one group: y_i ~ N(x, 1), x ~ N(mean, sd^2)
-        ...     prior = -0.5 * ((x - theta["mean"]) / theta["sd"]) ** 2 - jnp.log(theta["sd"])
-        ...     return prior - 0.5 * jnp.sum((y - x) ** 2)
+        ...     return norm.logpdf(x, theta["mean"], theta["sd"]) + jnp.sum(norm.logpdf(y, x, 1.0))
         >>> y = jnp.array([[1.0, 2.0], [4.0, 5.0], [2.0, 2.0]])
         >>> start, positive = {"mean": 0.0, "sd": 1.0}, {"sd": mx.bijections.positive}
         >>> problem = mx.Problem.grouped(
