@@ -22,7 +22,7 @@ from marginax.inference.by_quadrature import quadrature_likelihood
 from marginax.inference.likelihood import Likelihood
 from marginax.inference.newton import Climb
 from marginax.inference.polish import likelihood_of
-from marginax.inference.quadrature import LARGEST_BLOCK, ORDERS
+from marginax.inference.quadrature import MOST_DIMENSIONS, ORDERS
 from marginax.method_choice import by_batches
 from marginax.minibatch import take_rows
 from marginax.problem import Problem
@@ -142,7 +142,7 @@ def likelihood_of_all(problem: Problem, few: Problem, top: Climb) -> Likelihood 
         top: of the sample's likelihood with the usual nodes.
     """
     size = problem.latent_size
-    if size > LARGEST_BLOCK:
+    if size > MOST_DIMENSIONS:
         return likelihood_of(problem, top.theta)
     covariance = np.linalg.pinv(-top.local.hessian)
     errors = np.sqrt(np.abs(np.diag(covariance)) * few.num_groups / problem.num_groups)

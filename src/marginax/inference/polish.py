@@ -14,14 +14,15 @@ from jax.sharding import Mesh
 from jaxtyping import Array
 
 from marginax.base import Key
-from marginax.inference import by_importance
 from marginax.inference.blocks import as_blocks, placing
+from marginax.inference.by_importance import MOST_LATENTS, importance_likelihood
 from marginax.inference.by_quadrature import quadrature_likelihood
+from marginax.inference.by_weights import evidence_from_draws
 from marginax.inference.likelihood import Evidence, Likelihood
 from marginax.inference.louis import LouisClimb, louis_climb
 from marginax.inference.modes import Laplace
 from marginax.inference.newton import Climb, climb
-from marginax.inference.quadrature import LARGEST_BLOCK
+from marginax.inference.quadrature import MOST_DIMENSIONS
 from marginax.inference.refresh import Posterior, sampler
 from marginax.problem import Problem
 
@@ -74,10 +75,10 @@ def likelihood_of(
         mesh: over whose devices the groups are spread, if any.
     """
     size = problem.latent_size
-    if problem.num_groups is not None and size <= LARGEST_BLOCK:
+    if problem.num_groups is not None and size <= MOST_DIMENSIONS:
         return quadrature_likelihood(problem, mesh)
-    if size <= by_importance.LARGEST_BLOCK:
-        return by_importance.importance_likelihood(problem, theta, mesh)
+    if size <= MOST_LATENTS:
+        return importance_likelihood(problem, theta, mesh)
     return None
 
 
@@ -178,7 +179,7 @@ def posterior_sampler(problem: Problem) -> Callable[[np.ndarray, Array, Key], Po
     blocks = as_blocks(problem)
     sample = sampler(blocks)
     find = placing(blocks.bare)
-    dense = blocks.start.shape[1] <= by_importance.LARGEST_BLOCK
+    dense = blocks.start.shape[1] <= MOST_LATENTS
 
     def draw(theta: np.ndarray, cloud: Array, key: Key) -> Posterior:
         flat = jnp.asarray(theta)
@@ -204,6 +205,6 @@ def by_draws(problem: Problem, theta: np.ndarray, cloud: Array, key: Key) -> Lou
 
 def by_new_weights(problem: Problem, climbed: LouisClimb) -> Evidence | None:
     """The likelihood from a proposal fitted to the draws; None where the latents are too many."""
-    if problem.latent_size > by_importance.LARGEST_BLOCK:
+    if problem.latent_size > MOST_LATENTS:
         return None
-    return by_importance.evidence_from_draws(problem, climbed.theta, climbed.posterior.draws)
+    return evidence_from_draws(problem, climbed.theta, climbed.posterior.draws)
