@@ -4,6 +4,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from marginax import natural
 from marginax.problem import Problem
@@ -31,7 +32,7 @@ def check_fit(problem: Any, key: Any, counts: dict[str, Any], checkpoint: Any) -
             f"key is {key!r}, which is no random key: give `jax.random.key(0)`, or another seed."
         )
     for name, value in counts.items():
-        if value is not None and not (isinstance(value, int) and value >= 1):
+        if value is not None and not (isinstance(value, int | np.integer) and value >= 1):
             start = " start" if name == "restarts" else ""
             raise ValueError(
                 f"{name} is {value!r}, but there must be at least one{start}: give an integer of "
@@ -53,7 +54,7 @@ def _article(value: Any) -> str:
 
 
 def _is_key(key: Any) -> bool:
-    if not isinstance(key, jax.Array):
+    if not isinstance(key, jax.Array | np.ndarray):
         return False
     return bool(jnp.issubdtype(key.dtype, jax.dtypes.prng_key)) or (
         key.dtype == jnp.uint32 and key.ndim == 1
