@@ -8,9 +8,10 @@ import pytest
 import marginax as mx
 from marginax.bijections import positive
 from marginax.inference.blocks import as_blocks, place
+from marginax.inference.boundaries import entangled
 from marginax.inference.by_importance import importance_likelihood
 from marginax.inference.by_quadrature import quadrature_likelihood
-from marginax.inference.doubts import doubts, entangled
+from marginax.inference.doubts import doubts
 from marginax.inference.findings import Findings
 from marginax.inference.louis import louis_moments
 from marginax.inference.refresh import Posterior, sampler

@@ -16,8 +16,9 @@ import marginax as mx
 from marginax import stages
 from marginax.bijections import positive
 from marginax.inference.blocks import as_blocks, finite_values, flat_latents, place, to_latent
-from marginax.inference.by_importance import evidence_from_draws, importance_likelihood
+from marginax.inference.by_importance import importance_likelihood
 from marginax.inference.by_quadrature import quadrature_likelihood
+from marginax.inference.by_weights import evidence_from_draws
 from marginax.inference.doubts import doubts
 from marginax.inference.findings import Findings
 from marginax.inference.information import delta_method, inverse_information

@@ -8,6 +8,8 @@ from scipy.optimize import minimize
 
 import marginax as mx
 from marginax import many_groups
+from marginax.inference.by_quadrature import quadrature_likelihood
+from marginax.inference.newton import climb
 
 NUM_GROUPS, NUM_OBSERVATIONS = 3_000, 4
 
@@ -89,3 +91,29 @@ def test_only_groups_that_can_be_taken_apart_are_taken_in_batches(y, monkeypatch
         num_groups=NUM_GROUPS,
     )
     assert not many_groups.has_many_groups(together)
+
+
+def test_few_nodes_place_the_maximum_and_all_of_them_say_how_high_it_is():
+    """Binary data: small errors of few nodes in thousands of groups made a doubt of every fit."""
+    random = np.random.default_rng(1)
+    x = 1.5 * random.normal(size=(NUM_GROUPS, 1))
+    y = random.uniform(size=(NUM_GROUPS, 6)) < 1 / (1 + np.exp(-x))
+
+    def binary(theta, x, y):
+        prior = -0.5 * (x / jnp.exp(theta)) ** 2 - theta
+        return prior + jnp.sum(y * x - jax.nn.softplus(x))
+
+    problem = mx.Problem.grouped(binary, jnp.asarray(y, float), theta=0.0, latent=0.0)
+    few = problem.with_data(problem.data[:300])
+    usual = quadrature_likelihood(few)
+    top = climb(usual.evaluate, np.zeros(1), usual.start)
+    likelihood = many_groups.likelihood_of_all(problem, few, top)
+    found = climb(likelihood.evaluate, top.theta, likelihood.start)
+    exact = quadrature_likelihood(problem, order=41)
+    best = climb(exact.evaluate, found.theta, exact.start)
+    error = 1 / np.sqrt(-best.local.hessian[0, 0])
+    assert abs(found.theta[0] - best.theta[0]) < 0.02 * error
+    said = likelihood.describe(found.theta, found.local.extra)
+    coarse = quadrature_likelihood(problem, order=9).describe(found.theta, found.local.extra)
+    assert coarse.error * many_groups.MANY / NUM_GROUPS > 0.05 > 100 * said.error  # the doubts'
+    np.testing.assert_allclose(said.log_likelihood, best.local.value, atol=0.01)

@@ -114,3 +114,21 @@ def test_a_twin_does_not_keep_the_data():
     del problem
     gc.collect()
     assert left() is None
+
+
+def test_blocks_of_the_same_names_are_the_same_model():
+    """A tree of names was equal to itself alone, so that every data set compiled anew."""
+
+    def problem(blocks):
+        return mx.Problem(
+            lambda theta, x, y: -0.5 * jnp.sum((x["a"] - theta) ** 2) - 0.5 * jnp.sum(x["b"] ** 2),
+            theta=0.0,
+            latent={"a": jnp.zeros(2), "b": jnp.zeros((2, 3))},
+            latent_blocks=blocks,
+        )
+
+    first = twin(problem({"a": "row", "b": ("row", "column")}))
+    assert twin(problem({"a": "row", "b": ("row", "column")})) is first
+    assert twin(problem({"a": "row", "b": "row"})) is not first
+    assert twin(problem({"a": None, "b": ("row", "column")})) is not first
+    assert twin(problem(None)) is not first

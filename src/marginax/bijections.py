@@ -50,6 +50,9 @@ class Bijection(NamedTuple):
         log_volume: the log of the absolute derivative of `forward`, summed over the leaf.
         inside: `inside(natural)` is whether all values are allowed.
         shown: how tables show the leaf; entry by entry by default.
+        by_entry: whether `forward` and `inverse` take every entry on its own, so that they may be
+            called with one. Not so where entries hang together (ordered, on a simplex), or have
+            bounds of their own.
     """
 
     name: str
@@ -58,15 +61,21 @@ class Bijection(NamedTuple):
     log_volume: Callable[[Array], Array]
     inside: Callable[[Any], Any]
     shown: Shown | None = None
+    by_entry: bool = False
 
     def __repr__(self) -> str:
         return self.name
 
 
 identity = Bijection(
-    "real", lambda u: u, lambda x: x, lambda u: jnp.zeros((), u.dtype), lambda x: True
+    "real",
+    lambda u: u,
+    lambda x: x,
+    lambda u: jnp.zeros((), u.dtype),
+    lambda x: True,
+    by_entry=True,
 )
-positive = Bijection("positive", jnp.exp, jnp.log, jnp.sum, lambda x: jnp.all(x > 0))
+positive = Bijection("positive", jnp.exp, jnp.log, jnp.sum, lambda x: jnp.all(x > 0), by_entry=True)
 
 
 def interval(low: float, high: float) -> Bijection:
@@ -87,6 +96,7 @@ def interval(low: float, high: float) -> Bijection:
         lambda x: jnp.log(x - low) - jnp.log(high - x),
         log_volume,
         lambda x: jnp.all((x > low) & (x < high)),
+        by_entry=True,
     )
 
 

@@ -20,6 +20,7 @@ from marginax.programs import recent
 
 __all__ = [
     "check_count",
+    "check_level",
     "check_log_joint",
     "check_positive",
     "check_scalar",
@@ -76,6 +77,14 @@ def is_integer(value: Any) -> bool:
 def is_number(value: Any) -> bool:
     """Whether this is a number or an array of them, known or traced."""
     return isinstance(value, int | float | np.number | np.ndarray | jax.Array)
+
+
+def check_level(level: float) -> None:
+    """Refuses a level of confidence that is no probability."""
+    if not 0 < level < 1:
+        raise ValueError(
+            f"level is {level}, but it must be between 0 and 1: 0.95 for intervals of 95 %."
+        )
 
 
 def check_scalar(value: Any) -> Any:

@@ -29,16 +29,29 @@ def likelihood_ratio(one: Any, other: Any) -> LikelihoodRatio:
             f"Both models have {sizes[0]} parameters: a likelihood-ratio test needs one inside "
             "the other. Compare them by AIC."
         )
+    for what, name in (("groups", "num_groups"), ("observations", "num_observations")):
+        counts = getattr(one.problem, name), getattr(other.problem, name)
+        if None not in counts and counts[0] != counts[1]:
+            raise ValueError(
+                f"One fit has {counts[0]} {what} and the other {counts[1]}: a likelihood-ratio "
+                "test needs two fits of the same data. Fit both models to the same rows."
+            )
     larger, smaller = (one, other) if sizes[0] > sizes[1] else (other, one)
-    gain = larger.log_marginal_likelihood().log_likelihood
-    gain -= smaller.log_marginal_likelihood().log_likelihood
+    found = larger.log_marginal_likelihood(), smaller.log_marginal_likelihood()
+    gain = found[0].log_likelihood - found[1].log_likelihood
+    error = found[0].error + found[1].error
     statistic, degrees = max(2 * gain, 0.0), abs(sizes[0] - sizes[1])
     note = (
         "If the smaller model sets a variance to 0, this p-value is too large, up to twice for "
         "one variance."
     )
-    if gain < -1e-3:
-        note = "The larger model has the lower likelihood: one of the fits missed its maximum."
+    if error > 0.05:
+        note += f" The likelihoods have errors, {error:.2g} together: so uncertain is half of this."
+    if gain < -max(1e-3, 2 * error):
+        note = (
+            "The larger model has the lower likelihood, by more than the errors of both "
+            f"({error:.2g}): one of the fits missed its maximum."
+        )
     from scipy.special import chdtrc  # slow to import, and only needed here
 
     return LikelihoodRatio(statistic, degrees, float(chdtrc(degrees, statistic)), note)

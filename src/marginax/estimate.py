@@ -8,18 +8,17 @@ from statistics import NormalDist
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
 from jaxtyping import PyTree
 
 from marginax import natural
 from marginax.base import Key, Particles, Theta
+from marginax.checks import check_level
 from marginax.comparison import LikelihoodRatio, likelihood_ratio
 from marginax.inference.information import delta_method, inverse_information
 from marginax.inference.likelihood import Evidence
 from marginax.inference.polish import Polished
-from marginax.inference.profile import profile_interval
+from marginax.inference.profile import profile_of
 from marginax.inference.refresh import Posterior
 from marginax.latents import LatentSummary, latent_summary, natural_draws
 from marginax.predictive import predict, simulate
@@ -31,7 +30,7 @@ from marginax.summary import summary_text
 __all__ = ["Fit"]
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Fit:
     """A fitted model. `print(fit)` is its summary.
 
@@ -41,7 +40,8 @@ class Fit:
         information: the observed information there (None if it could not be computed).
         score_covariance: of the Monte Carlo error of the score there; zero by quadrature.
         evidence: the likelihood and its error (None if it could not be computed).
-        draws: of the posterior of the latents, on the reals (None with refresh=False).
+        draws: of the posterior of the latents, on the reals; None with refresh=False, without
+            BlackJAX, above 50,000 groups, or where chains did not mix: `notes` say which.
         run: the particles' run, all starts.
         start: which of the run's starts is the estimate's.
         num_starts: how many starts of theta were tried.
@@ -79,7 +79,7 @@ class Fit:
     @property
     def theta(self) -> Theta:
         """The estimate on its natural scale, a tree like the start."""
-        return self.problem.natural_theta(self._unravel(self.theta_free))
+        return self.problem.natural_theta(self._free)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -89,7 +89,7 @@ class Fit:
     @property
     def estimates(self) -> np.ndarray:
         """The estimate on its natural scale, flat; of a Cholesky factor the correlations."""
-        return np.asarray(natural.shown(self.problem, self._unravel(self.theta_free)), float)
+        return np.asarray(natural.shown(self.problem, self._free), float)
 
     @property
     def particles(self) -> Particles:
@@ -108,7 +108,7 @@ class Fit:
     @property
     def covariance(self) -> np.ndarray:
         """Of the estimate on its natural scale, by the delta method."""
-        return delta_method(self._jacobian(), self.covariance_free)
+        return delta_method(natural.jacobian(self.problem, self.theta_free), self.covariance_free)
 
     def standard_errors(self) -> np.ndarray:
         """In the order of `names`; infinite where the data say nothing, NaN at a boundary."""
@@ -117,7 +117,7 @@ class Fit:
     def monte_carlo_error(self) -> np.ndarray:
         """How far the estimates may be from the maximum for want of draws; 0 by quadrature."""
         free = np.where(np.isfinite(self.covariance_free), self.covariance_free, 0.0)
-        spread = self._jacobian() @ free
+        spread = natural.jacobian(self.problem, self.theta_free) @ free
         return np.sqrt(np.diag(spread @ self._need(self.score_covariance) @ spread.T))
 
     def confidence_intervals(self, level: float = 0.95, profile: str | None = None) -> np.ndarray:
@@ -130,13 +130,14 @@ class Fit:
 
         Returns:
             [parameters, 2] Wald intervals, made on the reals and mapped to the natural scale; or
-            the two ends of the one asked for.
+            the two ends of the one asked for: infinite (or the end of what is allowed) where the
+            likelihood never falls far enough, NaN, with a warning, where an end was not found.
         """
-        if not 0 < level < 1:
-            raise ValueError(f"level is {level}, but it must be between 0 and 1.")
+        check_level(level)
         quantile = NormalDist().inv_cdf(0.5 + level / 2)
         if profile is not None:
-            return self._profile(profile, quantile)
+            free = (self.theta_free, self.covariance_free)
+            return profile_of(self.problem, self.polished, *free, profile, quantile)
         table = natural.intervals(self.problem, self.estimates, self.standard_errors(), quantile)
         return np.where(np.isnan(self.standard_errors())[:, None], np.nan, table)
 
@@ -237,43 +238,9 @@ class Fit:
     def __repr__(self) -> str:
         return self.summary()
 
-    def _profile(self, name: str, quantile: float) -> np.ndarray:
-        free = natural.free_names(self.problem)
-        if name not in self.names or name not in free or len(free) != len(self.names):
-            raise ValueError(
-                f"profile is {name!r}, but it must be one of {', '.join(self.names)}, and a number "
-                "that is free on its own."
-            )
-        if self.polished is None:
-            raise ValueError(
-                "A profile needs the likelihood function, which a fit made with polish=False, from "
-                "draws alone, or loaded from a file does not have."
-            )
-        index = free.index(name)
-        error = float(np.sqrt(self.covariance_free[index, index]))
-        best = self.polished.best
-        with jax.enable_x64(True):
-            ends = profile_interval(
-                self.polished.likelihood, best.theta, best.local, index, error, quantile
-            )
-        values = []
-        for end in ends:
-            moved = self.theta_free.copy()
-            moved[index] = end
-            shown = natural.shown(self.problem, self._unravel(moved))
-            values.append(float(shown[index]))
-        return np.sort(np.array(values))
-
-    def _unravel(self, flat: np.ndarray) -> Theta:
-        start, unravel = ravel_pytree(self.problem.start_theta())
-        return unravel(jnp.asarray(flat, start.dtype))
-
-    def _jacobian(self) -> np.ndarray:
-        start, unravel = ravel_pytree(self.problem.start_theta())
-        found = jax.jacobian(lambda flat: natural.shown(self.problem, unravel(flat)))(
-            jnp.asarray(self.theta_free, start.dtype)
-        )
-        return np.asarray(found, float)
+    @property
+    def _free(self) -> Theta:
+        return natural.unravelled(self.problem, self.theta_free)
 
     @staticmethod
     def _need(value: Any) -> Any:

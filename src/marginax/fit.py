@@ -26,6 +26,7 @@ from marginax import stages
 from marginax.base import Algorithm, Key
 from marginax.checkpoint import Checkpoint
 from marginax.estimate import Fit
+from marginax.fit_checks import check_fit
 from marginax.inference.doubts import doubts, notes
 from marginax.inference.refresh import can_refresh
 from marginax.many_groups import (
@@ -84,9 +85,9 @@ def fit(
 
     Example:
         >>> import jax, jax.numpy as jnp, marginax as mx
+        >>> from jax.scipy.stats import norm
         >>> def log_joint(theta, x, y):  # one group: y_i ~ N(x, 1), x ~ N(mean, sd^2)
-        ...     prior = -0.5 * ((x - theta["mean"]) / theta["sd"]) ** 2 - jnp.log(theta["sd"])
-        ...     return prior - 0.5 * jnp.sum((y - x) ** 2)
+        ...     return norm.logpdf(x, theta["mean"], theta["sd"]) + jnp.sum(norm.logpdf(y, x, 1.0))
         >>> y = jnp.array([[1.0, 2.0], [4.0, 5.0], [2.0, 2.0]])
         >>> start, positive = {"mean": 0.0, "sd": 1.0}, {"sd": mx.bijections.positive}
         >>> problem = mx.Problem.grouped(
@@ -96,17 +97,15 @@ def fit(
         >>> round(float(found.theta["mean"]), 3)  # the mean of the groups' means
         2.667
     """
-    if restarts < 1:
-        raise ValueError(f"restarts is {restarts}, but there must be at least one start.")
+    counts = {"restarts": restarts, "max_steps": max_steps, "num_particles": num_particles}
+    check_fit(problem, key, counts, checkpoint)
     if algorithm is not None and kernel is not None:
         raise ValueError("Give algorithm= or kernel=, not both: an algorithm has its own kernel.")
     timings: dict[str, float] = {}
     start_key, run_key, draw_key = jax.random.split(key, 3)
     climbing = f"Climbing the likelihood from {restarts} start{'s' * (restarts > 1)}"
     with stage(progress, climbing if polish else "Looking for a start", timings, "start"):
-        choice = choose(problem, num_particles, kernel)
-        if algorithm is not None:
-            choice = choice._replace(algorithm=algorithm, words="the given algorithm", then=None)
+        choice = choose(problem, num_particles, kernel, algorithm)
         check_sizes(mesh, choice.num_particles, problem.num_groups)
         theta_key, particle_key = jax.random.split(start_key)
         flat, unravel = ravel_pytree(problem.start_theta())
@@ -158,8 +157,8 @@ def fit(
         draws=found.draws,
         run=ran,
         start=found.start,
-        num_starts=restarts,
-        num_agreeing=found.agreeing if likelihood is not None else restarts,
+        num_starts=len(climbs) or len(thetas),
+        num_agreeing=found.agreeing,
         edges=tuple(at_edge),
         method=choice.words,
         doubts=doubts(problem, ran, found, at_edge),

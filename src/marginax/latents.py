@@ -11,6 +11,7 @@ from jaxtyping import Array, PyTree
 
 from marginax.base import Latent
 from marginax.bijections import identity
+from marginax.checks import check_level
 from marginax.constraints import is_map
 from marginax.inference.blocks import to_latent
 from marginax.inference.likelihood import Evidence
@@ -44,6 +45,7 @@ def latent_summary(
     Without draws, a constrained latent gets its median and, by the delta method, its standard
     deviation.
     """
+    check_level(level)
     maps = jax.tree.leaves(problem.constrain_latent, is_leaf=is_map)
     free = all(to is identity for to in maps)
     if posterior is not None and not (free and evidence is not None):

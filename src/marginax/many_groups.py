@@ -22,7 +22,7 @@ from marginax.inference.by_quadrature import quadrature_likelihood
 from marginax.inference.likelihood import Likelihood
 from marginax.inference.newton import Climb
 from marginax.inference.polish import likelihood_of
-from marginax.inference.quadrature import LARGEST_BLOCK, ORDERS
+from marginax.inference.quadrature import MOST_DIMENSIONS, ORDERS
 from marginax.method_choice import by_batches
 from marginax.minibatch import take_rows
 from marginax.problem import Problem
@@ -124,11 +124,17 @@ def follow(
         check_cloud=False,
     )
     lane = _as_lane(replace(moved, theta=there))
-    return replace(ran, theta=lane.theta, particles=lane.particles, state=lane.state)
+    after = replace(ran, theta=lane.theta, particles=lane.particles, state=lane.state)
+    if moved.status == "max_steps":  # as it should: every batch once
+        return after
+    reason = f"On the way to the estimate: {moved.reason}"
+    return replace(
+        after, status=moved.status, reason=reason, statuses=(moved.status,), reasons=(reason,)
+    )
 
 
 def likelihood_of_all(problem: Problem, few: Problem, top: Climb) -> Likelihood | None:
-    """The likelihood of all groups, by as few nodes as a sample of the groups allows.
+    """The likelihood of all groups, climbed by as few nodes as a sample of the groups allows.
 
     Args:
         problem: in double precision.
@@ -136,16 +142,19 @@ def likelihood_of_all(problem: Problem, few: Problem, top: Climb) -> Likelihood 
         top: of the sample's likelihood with the usual nodes.
     """
     size = problem.latent_size
-    if size > LARGEST_BLOCK:
+    if size > MOST_DIMENSIONS:
         return likelihood_of(problem, top.theta)
     covariance = np.linalg.pinv(-top.local.hessian)
     errors = np.sqrt(np.abs(np.diag(covariance)) * few.num_groups / problem.num_groups)
+    usual = quadrature_likelihood(problem)
     for order in range(5, ORDERS[size], 2):
         there = quadrature_likelihood(few, order=order).evaluate(top.theta, top.local.extra)
         moved = covariance @ (there.gradient - top.local.gradient)
         if np.all(np.abs(moved) < NEGLIGIBLE * errors):
-            return quadrature_likelihood(problem, order=order)
-    return quadrature_likelihood(problem)
+            # Few nodes place the maximum; what the likelihood is there, all of them say, once: a
+            # small error in every group is a large one in the sum of very many.
+            return quadrature_likelihood(problem, order=order)._replace(describe=usual.describe)
+    return usual
 
 
 def _batches(problem: Problem) -> tuple[int, int]:

@@ -58,7 +58,10 @@ class Choice(NamedTuple):
 
 
 def choose(
-    problem: Problem, num_particles: int | None = None, kernel: Kernel | None = None
+    problem: Problem,
+    num_particles: int | None = None,
+    kernel: Kernel | None = None,
+    algorithm: Algorithm | None = None,
 ) -> Choice:
     """The configuration for a problem.
 
@@ -66,8 +69,12 @@ def choose(
         problem: grouped or not.
         num_particles: if the user wants another number than the rule's.
         kernel: if the user wants another kernel than the rule's.
+        algorithm: if the user wants another algorithm altogether, which may need fewer particles.
     """
     size = problem.latent_size
+    if algorithm is not None:
+        largest = size if size <= LARGEST_DENSE else _blocks_of_many(problem)[1]
+        return Choice(algorithm, num_particles or _usual(largest), "the given algorithm")
     blocks = "one block" if problem.num_groups is None else f"{problem.num_groups} groups"
     if kernel is not None:
         count = num_particles or max(FEWEST_PARTICLES, min(size, LARGEST_DENSE) + 2)
@@ -75,7 +82,7 @@ def choose(
         return Choice(algorithm, count, f"M-SVGD-EM, {count} particles, the given kernel")
     if size <= LARGEST_DENSE:
         # A cloud of N particles spans N - 1 dimensions, and its covariance must have full rank.
-        count = num_particles or max(FEWEST_PARTICLES, size + size // 4 + 2)
+        count = num_particles or _usual(size)
         if count <= size:
             raise ValueError(
                 f"num_particles is {count}, but a block of {size} latents needs more than {size} "
@@ -85,7 +92,7 @@ def choose(
         words = f"M-SVGD-EM, {count} particles, a moment-matched kernel and curvature in {blocks}"
         return Choice(_default(twin(problem), over), count, words)
     over, largest, how = _blocks_of_many(problem)
-    count = num_particles or max(FEWEST_PARTICLES, largest + largest // 4 + 2)
+    count = num_particles or _usual(largest)
     if size <= LARGEST_STEIN:
         words = f"M-SVGD-EM, {count} particles, {how} (a block has {size} latents, too many for "
         words += "dense curvature)"
@@ -93,6 +100,11 @@ def choose(
     words = f"MPGD, {count} particles, after M-SVGD-EM {how} (a block has {size} latents, in which "
     words += "few particles cannot show how they go together)"
     return Choice(_default(twin(problem), over), count, words, then=partial(_mpgd, problem))
+
+
+def _usual(largest: int) -> int:
+    """How many particles for blocks of so many latents."""
+    return max(FEWEST_PARTICLES, largest + largest // 4 + 2)
 
 
 def _blocks_of_many(problem: Problem) -> tuple[Over, int, str]:
@@ -118,12 +130,18 @@ def _default(problem: Problem, over: Over) -> Algorithm:
     return _stein(problem, _matched(over))
 
 
-def _stein(problem: Problem, kernel: Kernel) -> Algorithm:
+def _theta_optimiser(problem: Problem) -> Optimiser:
+    """The EM gradient as far as theta's curvature is affordable."""
     size = problem.num_parameters
-    few = FEW_FOR_CURVATURE if size > MANY_PARAMETERS else None
+    if size > LARGEST_THETA:
+        return optax.adagrad(0.1)
+    return em_gradient(FEW_FOR_CURVATURE if size > MANY_PARAMETERS else None)
+
+
+def _stein(problem: Problem, kernel: Kernel) -> Algorithm:
     return m_svgd_em(
         problem.free_log_joint,
-        em_gradient(few) if size <= LARGEST_THETA else optax.adagrad(0.1),
+        _theta_optimiser(problem),
         0.5,
         kernel,
         theta_momentum=momentum.adaptive_restart(),
@@ -137,13 +155,12 @@ def by_batches(problem: Problem, theta_optimiser: Optimiser | None = None) -> Al
 
     Args:
         problem: grouped.
-        theta_optimiser: instead of the EM gradient; `optax.set_to_zero()` holds theta.
+        theta_optimiser: instead of the usual one; `optax.set_to_zero()` holds theta.
     """
-    few = FEW_FOR_CURVATURE if problem.num_parameters > MANY_PARAMETERS else None
     dense = problem.latent_size <= LARGEST_DENSE
     return m_svgd_em(
         problem.free_log_joint,
-        theta_optimiser or em_gradient(few),
+        theta_optimiser or _theta_optimiser(problem),
         0.5,
         _matched("leading" if dense else "coordinates"),
         theta_momentum=0.0,

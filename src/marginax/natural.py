@@ -10,15 +10,40 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 from jax.tree_util import tree_flatten_with_path
 from jaxtyping import Array, Float
 
 from marginax.base import Theta
 from marginax.bijections import Bijection
 from marginax.constraints import is_map
-from marginax.problem import Problem, path_name
+from marginax.leaves import path_name
+from marginax.problem import Problem
 
-__all__ = ["free_names", "intervals", "shown", "shown_names"]
+__all__ = [
+    "free_names",
+    "intervals",
+    "jacobian",
+    "made_of_one",
+    "shown",
+    "shown_names",
+    "unravelled",
+]
+
+
+def unravelled(problem: Problem, flat: np.ndarray) -> Theta:
+    """theta on the reals as a tree, from its flat numbers."""
+    start, unravel = ravel_pytree(problem.start_theta())
+    return unravel(jnp.asarray(flat, start.dtype))
+
+
+def jacobian(problem: Problem, flat: np.ndarray) -> np.ndarray:
+    """Of the numbers of a table in the free ones: [shown, free]."""
+    start, unravel = ravel_pytree(problem.start_theta())
+    found = jax.jacobian(lambda theta: shown(problem, unravel(theta)))(
+        jnp.asarray(flat, start.dtype)
+    )
+    return np.asarray(found, float)
 
 
 def shown(problem: Problem, theta: Theta) -> Float[Array, " shown"]:
@@ -54,9 +79,22 @@ def free_names(problem: Problem) -> tuple[str, ...]:
     for base, to, natural, free in _leaves(problem):
         size = _values(to, natural).size
         here = table[at : at + size]
-        names += here if size == free.size else [f"{base}[{i}]" for i in range(free.size)]
+        alike = to.by_entry or (to.shown is not None and size == free.size)
+        names += here if alike else [f"{base}[{i}]" for i in range(free.size)]
         at += size
     return tuple(names)
+
+
+def made_of_one(problem: Problem) -> tuple[int | None, ...]:
+    """For every number of a table the one free number that it is made of; None if of several."""
+    found: list[int | None] = []
+    at = 0
+    for _, to, natural, free in _leaves(problem):
+        size = _values(to, natural).size
+        alone = to.by_entry or size == free.size == 1
+        found += [at + i if alone else None for i in range(size)]
+        at += free.size
+    return tuple(found)
 
 
 def intervals(
@@ -64,10 +102,10 @@ def intervals(
 ) -> np.ndarray:
     """Estimates plus and minus errors, made where each number is free and mapped back: [n, 2]."""
     ends, at = [], 0
-    for _, to, natural, free in _leaves(problem):
+    for _, to, natural, _ in _leaves(problem):
         size = _values(to, natural).size
         here, error = estimates[at : at + size], errors[at : at + size]
-        stretch, back = _scale(to, natural.size == free.size)
+        stretch, back = _scale(to)
         slope = np.abs(np.asarray(jax.vmap(jax.grad(stretch))(jnp.asarray(here, float))))
         half = quantile * error * slope
         middle = np.asarray(stretch(jnp.asarray(here, float)))
@@ -102,9 +140,10 @@ def _labels(to: Bijection, shape: tuple[int, ...]) -> list[str]:
     return [f"[{','.join(map(str, index))}]" for index in np.ndindex(shape)]
 
 
-def _scale(to: Bijection, entry_by_entry: bool) -> Any:
+def _scale(to: Bijection) -> Any:
+    """Where the interval of one number is made, and back: where it is free, if it is on its own."""
     if to.shown is not None:
         return to.shown.stretch, to.shown.unstretch
-    if entry_by_entry:
+    if to.by_entry:
         return to.inverse, to.forward
     return (lambda x: x), (lambda u: u)

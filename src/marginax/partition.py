@@ -60,12 +60,29 @@ class Family(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class _Names:
-    """A tree of names, which may be a dict, made hashable."""
+    """A tree of names, which may be a dict, made hashable: equal to others of the same names."""
 
     tree: Any
 
     def __repr__(self) -> str:
         return repr(self.tree)
+
+    @property
+    def _content(self) -> tuple[Any, ...]:
+        leaves, structure = jax.tree.flatten(self.tree, is_leaf=_is_name)
+        return structure, *map(repr, leaves)
+
+    def __hash__(self) -> int:
+        return hash(self._content)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Names) and other._content == self._content
+
+
+def _is_name(value: Any) -> bool:
+    """Whether a leaf of the latent is named here: by a word, a tuple of words, or as one block."""
+    words = isinstance(value, tuple) and all(isinstance(name, str) for name in value)
+    return value is None or isinstance(value, str) or (words and len(value) > 0)
 
 
 def check_over(over: Over) -> Over:

@@ -14,18 +14,17 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.flatten_util import ravel_pytree
-from jax.tree_util import keystr, tree_flatten_with_path
 from jaxtyping import Array, PyTree
 
 from marginax.base import Data, Latent, LogJoint, Theta
 from marginax.checks import check_log_joint, check_start
 from marginax.constraints import check_inside, forward, inverse, log_volume, maps_for
 from marginax.groups import check_apart, check_one_each, check_one_number, shared_axis
+from marginax.leaves import as_arrays, check_names, lengths, widened
 from marginax.minibatch import Batching, batching_of, take_rows
 
-__all__ = ["Problem", "in_double", "path_name", "widened"]
+__all__ = ["Problem", "in_double"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,8 +131,9 @@ class Problem:
 
     def __post_init__(self) -> None:
         set_field = object.__setattr__  # the one moment at which a frozen problem may change
-        set_field(self, "theta", _as_arrays(self.theta, "theta"))
-        set_field(self, "latent", _as_arrays(self.latent, "latent"))
+        set_field(self, "theta", as_arrays(self.theta, "theta"))
+        set_field(self, "latent", as_arrays(self.latent, "latent"))
+        check_names(self.names, self.theta)
         set_field(self, "data", jax.tree.map(jnp.asarray, self.data))
         set_field(self, "constrain_theta", maps_for(self.constrain_theta, self.theta, "theta"))
         set_field(self, "constrain_latent", maps_for(self.constrain_latent, self.latent, "latent"))
@@ -192,11 +192,19 @@ class Problem:
             raise ValueError("This problem has no groups: it was not made by `Problem.grouped`.")
         return each + jax.vmap(lambda one: log_volume(self.constrain_latent, one))(latent)
 
-    def with_data(self, data: Data) -> "Problem":
-        """The same model of other data, for simulated data sets and new samples."""
+    def with_data(self, data: Data, num_observations: int | None = None) -> "Problem":
+        """The same model of other data, for simulated data sets and new samples.
+
+        Args:
+            data: like the problem's own.
+            num_observations: how many there are now; by default as many as before if the leading
+                axes of the data are as long, and otherwise not known.
+        """
+        if num_observations is None and lengths(data) == lengths(self.data):
+            num_observations = self.num_observations
         log_joint = self.group_log_joint or self.group_log_joints
         if log_joint is None:
-            return replace(self, data=data)
+            return replace(self, data=data, num_observations=num_observations)
         return Problem.grouped(
             log_joint,
             data,
@@ -205,7 +213,7 @@ class Problem:
             constrain_theta=self.constrain_theta,
             constrain_latent=self.constrain_latent,
             names=self.names,
-            num_observations=self.num_observations,
+            num_observations=num_observations,
             num_groups=None if self.group_log_joint is not None else self.num_groups,
         )
 
@@ -241,43 +249,13 @@ class Problem:
         return ravel_pytree(one)[0].size
 
 
-def path_name(path: Any) -> str:
-    """A leaf of theta in words: its keys, names and places, joined by dots."""
-    words = [str(getattr(k, "key", getattr(k, "name", getattr(k, "idx", k)))) for k in path]
-    return ".".join(words) or "theta"
-
-
 def in_double(problem: Problem) -> Problem:
     """The same problem in float64; to be called where x64 is enabled."""
     parts = {name: getattr(problem, name) for name in ("theta", "latent", "data")}
     floats = [leaf.dtype for leaf in jax.tree.leaves(parts) if leaf.dtype.kind == "f"]
     if all(dtype == jnp.float64 for dtype in floats):
         return problem
-    return replace(problem, **widened(parts))
-
-
-def widened(tree: PyTree) -> PyTree:
-    """Floats in float64, the rest as it is; to be called where x64 is enabled."""
-
-    def widen(leaf: Any) -> Array:
-        leaf = np.asarray(leaf)
-        return jnp.asarray(leaf, jnp.float64 if leaf.dtype.kind == "f" else leaf.dtype)
-
-    return jax.tree.map(widen, tree)
-
-
-def _as_arrays(tree: PyTree, name: str) -> PyTree:
-    for path, leaf in tree_flatten_with_path(tree)[0]:
-        kind = jnp.asarray(leaf).dtype.kind
-        if kind not in "fiu" or (kind in "iub" and not isinstance(leaf, int)):
-            raise TypeError(
-                f"{name}{keystr(path)} has dtype {jnp.asarray(leaf).dtype}, but {name} must be "
-                "real numbers. A discrete latent has no gradient: sum it out of log_joint."
-            )
-
-    def as_array(leaf: Any) -> Array:
-        dtype = jnp.asarray(leaf).dtype
-        # A definite dtype also for 0.0, so that nothing compiles twice.
-        return jnp.asarray(leaf, dtype if dtype.kind == "f" else jnp.result_type(leaf, float))
-
-    return jax.tree.map(as_array, tree)
+    wide = copy(problem)  # what the constructor checks was checked
+    for name, part in widened(parts).items():
+        object.__setattr__(wide, name, part)
+    return wide

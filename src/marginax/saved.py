@@ -23,7 +23,8 @@ from marginax.result import Run
 
 __all__ = ["read_fit", "write_fit"]
 
-FORMAT = 1
+FORMAT = 2
+SINGLE = {"f": np.float32, "i": np.int32, "u": np.uint32}  # as JAX has them without float64
 _TREES = ("theta", "particles", "history")  # of the run; all but the particles are like theta
 
 
@@ -74,11 +75,12 @@ def read_fit(path: str | Path, problem: Problem) -> dict[str, Any]:
         raise ValueError(
             f"{path} has format {words['format']}, but this version of marginax reads {FORMAT}."
         )
-    if words["problem"] != fingerprint(problem):
-        raise ValueError(
-            f"{path} is a fit of another problem: names, shapes or data differ from the one given. "
-            "Bring the problem it was made with."
-        )
+    given = fingerprint(problem)
+    try:
+        made = {name: words["problem"][name] for name in given}
+    except (KeyError, TypeError) as error:
+        raise _damaged(path, error) from None
+    _check_same(path, made, given)
     try:
         return _fields(arrays, words, problem)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -138,17 +140,43 @@ def _fields(
 
 
 def fingerprint(problem: Problem) -> dict[str, Any]:
-    """What tells two problems apart without comparing code."""
-    digest = hashlib.sha256()
+    """What tells two problems apart without comparing code; precision on its own."""
+    rounded, exact, dtypes = hashlib.sha256(), hashlib.sha256(), []
     for leaf in jax.tree.leaves(problem.data):
-        values = np.asarray(leaf)
-        digest.update(f"{values.shape}{values.dtype}".encode())
-        digest.update(np.ascontiguousarray(values).tobytes())
+        values = np.ascontiguousarray(leaf)
+        dtypes.append(str(values.dtype))
+        rounded.update(f"{values.shape}{values.dtype.kind}".encode())
+        rounded.update(values.astype(SINGLE.get(values.dtype.kind, values.dtype)).tobytes())
+        exact.update(values.tobytes())
     return {
         "names": list(shown_names(problem)),
         "latents": [list(leaf.shape) for leaf in jax.tree.leaves(problem.start_latent())],
-        "data": digest.hexdigest(),
+        "data": rounded.hexdigest(),
+        "dtypes": dtypes,
+        "exact data": exact.hexdigest(),
     }
+
+
+def _check_same(path: str | Path, made: dict[str, Any], given: dict[str, Any]) -> None:
+    """Refuses a problem that is another one, or the same in another precision."""
+    alike = all(made[part] == given[part] for part in ("names", "latents", "data"))
+    if alike and made["dtypes"] != given["dtypes"]:
+        double = "float64" in made["dtypes"] and "float64" not in given["dtypes"]
+        raise ValueError(
+            f"{path} is a fit of this problem in another precision. "
+            + (
+                "It was made in float64; call jax.config.update('jax_enable_x64', True) before "
+                "making the problem."
+                if double
+                else f"Its data were {', '.join(made['dtypes'])}, and those given are "
+                f"{', '.join(given['dtypes'])}: make the problem as it was made."
+            )
+        )
+    if made != given:
+        raise ValueError(
+            f"{path} is a fit of another problem: names, shapes or data differ from the one given. "
+            "Bring the problem it was made with."
+        )
 
 
 def _put(words: dict[str, Any], arrays: dict[str, np.ndarray], name: str, part: Any) -> None:

@@ -1,6 +1,7 @@
 """The stages of a fit, each of which keeps what there is if Ctrl-C comes in between."""
 
 import warnings
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -13,11 +14,12 @@ from marginax import stopping
 from marginax.base import Key, Particles, Theta
 from marginax.checkpoint import Checkpoint
 from marginax.inference.blocks import flat_latents
-from marginax.inference.doubts import edges, entangled, runaways
+from marginax.inference.boundaries import edges, entangled, runaways
 from marginax.inference.findings import Findings
 from marginax.inference.likelihood import Likelihood
 from marginax.inference.newton import Climb
 from marginax.inference.polish import (
+    as_high,
     believable,
     by_draws,
     by_new_weights,
@@ -27,6 +29,7 @@ from marginax.inference.polish import (
 )
 from marginax.inference.polish import polish as climb_from_ends
 from marginax.inference.polish import search as climb_from_starts
+from marginax.inference.refresh import too_many
 from marginax.many_groups import likelihood_of_all
 from marginax.method_choice import Choice
 from marginax.problem import Problem, in_double
@@ -44,6 +47,8 @@ __all__ = [
     "refresh",
     "search",
 ]
+
+ALIKE = 0.05  # thetas of starts that agree: five times the tolerance that runs have by default
 
 
 def go(
@@ -88,8 +93,17 @@ def go(
         max_steps=4 * max_steps,
         restarts=num_starts,
         progress=progress,
+        checkpoint=_then(checkpoint),
         mesh=mesh,
     )
+
+
+def _then(checkpoint: str | Path | Checkpoint | None) -> Checkpoint | None:
+    """A folder of its own, within the first run's, for the run that goes on from it."""
+    if checkpoint is None:
+        return None
+    first = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
+    return replace(first, directory=Path(first.directory) / "then")
 
 
 def search(
@@ -118,7 +132,9 @@ def first_ending(ran: Run, ends: np.ndarray) -> Findings:
     """What the particles found: the first start that converged, or the first."""
     good = [i for i, status in enumerate(ran.statuses) if status == "converged"]
     first = good[0] if good else 0
-    return Findings(theta=ends[first], start=first)
+    allowed = ALIKE * np.maximum(1.0, np.abs(ends[first]))
+    agreeing = [i for i in good if np.all(np.abs(ends[i] - ends[first]) <= allowed)]
+    return Findings(theta=ends[first], start=first, agreeing=max(1, len(agreeing)))
 
 
 def polish(
@@ -145,14 +161,23 @@ def polish_all(
     if likelihood is None:
         return found
     before = polish(likelihood, ends, [], found)
-    agreeing = sum(is_near(one.theta, top) for one in settled)
-    return before._replace(agreeing=agreeing)
+    lower = tuple(
+        top.local.value - one.local.value
+        for one in settled
+        if one.settled and not as_high(one, top)
+    )
+    agreeing = sum(as_high(one, top) for one in settled)
+    return before._replace(agreeing=agreeing, lower_in_sample=lower)
 
 
 def refresh(
     problem: Problem, ran: Run, found: Findings, key: Key, *, with_polish: bool
 ) -> Findings:
-    """The same with posterior draws, or as it was after Ctrl-C."""
+    """The same with posterior draws, or as it was after Ctrl-C, or where they are too many."""
+    num_latents = problem.latent_size * (problem.num_groups or 1)
+    if too_many(num_latents):
+        words = f"There are no posterior draws: {num_latents} latents are too many for memory."
+        return found._replace(no_draws=words)
     try:
         return _with_draws(problem, ran, found, key, with_polish=with_polish)
     except KeyboardInterrupt:

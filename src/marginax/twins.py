@@ -15,6 +15,7 @@ from jaxtyping import PyTree
 
 from marginax.base import ById
 from marginax.fingerprints import constants, digest, text_of
+from marginax.partition import check_over
 from marginax.problem import Problem
 from marginax.programs import KEPT
 
@@ -62,7 +63,7 @@ def _facts(problem: Problem) -> tuple[Any, ...]:
         *(_shapes(part) for part in arguments),
         problem.num_groups,
         problem.group_log_joint is None,
-        ById(problem.latent_blocks, mark=problem.latent_blocks),
+        None if problem.latent_blocks is None else check_over(problem.latent_blocks),
     )
 
 

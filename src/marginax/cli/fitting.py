@@ -72,9 +72,8 @@ def fit_from_files(asked: Request) -> int:
         _say("Every stage compiles first. Ctrl-C ends one early and keeps what there is.")
         began = time.perf_counter()
         found = _fitted(problem, asked, out)
-        typer.echo(f"\n{found}\n")
         about = _about(asked, model, settings, out, rows, remarks)
-        skipped = write_results(found, about, out)
+        skipped = write_results(found, about, out, lambda: typer.echo(f"\n{found}\n"))
     for sentence in skipped:
         _say(f"Note: {sentence}")
     seconds = time.perf_counter() - began

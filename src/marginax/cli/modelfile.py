@@ -127,8 +127,8 @@ def _imported(path: Path) -> ModuleType:
         )
     name = f"marginax_model_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
+    if spec is None or spec.loader is None:
+        raise ValueError(f"{path} is no Python file: give one that ends in .py.")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # where dataclasses and pickles look for it
     sys.path.insert(0, str(path.resolve().parent))  # it may import what lies beside it

@@ -51,21 +51,25 @@ def write_whole(path: Path, write: Callable[[Path], Any]) -> None:
         partial.unlink(missing_ok=True)
 
 
-def write_results(fit: Fit, about: Mapping[str, Any], out: Path) -> list[str]:
+def write_results(
+    fit: Fit, about: Mapping[str, Any], out: Path, say: Callable[[], None] = lambda: None
+) -> list[str]:
     """Writes everything there is to a folder.
 
     Args:
         fit: the result.
         about: what was fitted to what, with which versions.
         out: the folder.
+        say: called as soon as the fit itself is written, which no table or drawing can then lose.
 
     Returns:
         Sentences about what could not be written.
     """
+    write_whole(out / "fit.npz", fit.save)
+    say()
     summary = summary_of(fit, about)
     text = json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False)
     write_whole(out / "summary.json", lambda partial: partial.write_text(text, encoding="utf-8"))
-    write_whole(out / "fit.npz", fit.save)
     skipped = []
     if fit.draws is None:
         skipped.append("posterior.nc was not written: there are no posterior draws.")

@@ -7,7 +7,7 @@ are known to many more digits than their own error would allow; for a Gaussian p
 
 import math
 from collections.abc import Iterator
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
@@ -33,9 +33,20 @@ from marginax.problem import Problem
 from marginax.programs import KEPT
 from marginax.small_linalg import cholesky, lower_solve
 
-__all__ = ["LARGEST_BLOCK", "evidence_from_draws", "importance_likelihood"]
+__all__ = [
+    "DEGREES",
+    "GROUP_DRAWS",
+    "JOINT_DRAWS",
+    "MOST_LATENTS",
+    "NUM_REPLICATES",
+    "arrays_of",
+    "evidence_of",
+    "importance_likelihood",
+    "in_words",
+    "ratios_of",
+]
 
-LARGEST_BLOCK = 400  # latents in one block whose dense curvature is affordable
+MOST_LATENTS = 400  # latents in one block whose dense curvature is affordable
 JOINT_DRAWS, GROUP_DRAWS = 2**13, 2**10
 DEGREES = (math.inf, 12.0, 5.0)  # a Gaussian first: it is exact where the posterior is one
 COARSER = 8  # the first steps use so many times fewer draws
@@ -98,7 +109,7 @@ def _compiled(bare: ById) -> tuple[Any, Any, Any]:
 
     def following(theta: Array, at: Laplace, data: Any, z: Array, log_q: Array) -> Array:
         at = _follow(blocks, theta, at, data)
-        logs = _ratios(blocks, theta, at, data, z, log_q).logs
+        logs = ratios_of(blocks, theta, at, data, z, log_q).logs
         return jnp.sum(jax.nn.logsumexp(logs, axis=1)) - len(logs) * math.log(len(z))
 
     @jax.jit
@@ -115,14 +126,14 @@ def _compiled(bare: ById) -> tuple[Any, Any, Any]:
 
     @jax.jit
     def weigh(theta: Array, start: Array, data: Any, z: Array, log_q: Array) -> Ratios:
-        return _ratios(blocks, theta, place(blocks, theta, start, data), data, z, log_q)
+        return ratios_of(blocks, theta, place(blocks, theta, start, data), data, z, log_q)
 
     return value_and_gradient, known_curvature, weigh
 
 
 def _with_draws(problem: Problem, parts: _Parts, draws: Draws) -> Likelihood:
     blocks = parts.blocks
-    all_draws, num_few = _arrays(draws), len(draws.z) // COARSER
+    all_draws, num_few = arrays_of(draws), len(draws.z) // COARSER
     few = (all_draws[0][:num_few], all_draws[1][:num_few])  # a Sobol sequence's own beginning
 
     def value_and_gradient(theta: np.ndarray, mode: Array, z: tuple[Array, Array]) -> Any:
@@ -162,12 +173,14 @@ def _with_draws(problem: Problem, parts: _Parts, draws: Draws) -> Likelihood:
             standard_draws(size, num_draws, draws.degrees, seed=seed + 1)
             for seed in range(NUM_REPLICATES)
         ]
-        again = [value_and_gradient(theta, _mode(start), _arrays(one)) for one in (draws, *others)]
+        again = [
+            value_and_gradient(theta, _mode(start), arrays_of(one)) for one in (draws, *others)
+        ]
         gradients = np.array([np.asarray(gradient) for _, gradient, _ in again])
-        return _evidence(
+        return evidence_of(
             problem,
             Weighed.of(_weigh(parts, theta, start, draws)),
-            f"importance sampling, {num_draws} draws from a {_shape(draws.degrees)} at the mode",
+            f"importance sampling, {num_draws} draws from a {in_words(draws.degrees)} at the mode",
             error=float(np.std([float(value) for value, _, _ in again], ddof=1)),
             score_covariance=np.atleast_2d(np.cov(gradients.T)),
         )
@@ -175,56 +188,17 @@ def _with_draws(problem: Problem, parts: _Parts, draws: Draws) -> Likelihood:
     return Likelihood("importance sampling", blocks.start, evaluate, describe, evaluate_finely)
 
 
-def evidence_from_draws(problem: Problem, theta: np.ndarray, posterior: np.ndarray) -> Evidence:
-    """From a Gaussian or t with the mean and the covariance of posterior draws, block by block.
-
-    For posteriors whose mode and curvature say too little of them.
-
-    Args:
-        problem: in double precision.
-        theta: flat and free.
-        posterior: [..., blocks, size].
-    """
-    blocks = as_blocks(problem)
-    num_blocks, size = blocks.start.shape
-    num_draws = JOINT_DRAWS if problem.num_groups is None else GROUP_DRAWS
-    samples = posterior.reshape(-1, num_blocks, size)
-    mean = samples.mean(axis=0)
-    away = samples - mean
-    covariance = np.einsum("sbp,sbq->bpq", away, away) / len(samples)
-    root = np.linalg.cholesky(covariance + 1e-12 * np.eye(size))
-    log_root = np.sum(np.log(np.diagonal(root, axis1=1, axis2=2)), axis=1)
-    at = Laplace(*(jnp.asarray(x) for x in (mean, root, log_root, np.ones(num_blocks, bool))))
-    weigh = jax.jit(partial(_ratios, blocks))
-
-    def weights(degrees: float, seed: int) -> Iterator[Ratios]:
-        z = _arrays(standard_draws(size, num_draws, degrees, seed=seed))
-        for rows in in_pieces(blocks, num_draws):
-            here = Laplace(*(part[rows] for part in at))
-            yield weigh(jnp.asarray(theta), here, piece_of(blocks, rows), *z)
-
-    degrees = max(DEGREES, key=lambda degrees: fewest_effective(weights(degrees, 0)))
-    found = [Weighed.of(weights(degrees, seed)) for seed in range(NUM_REPLICATES + 1)]
-    return _evidence(
-        problem,
-        found[0],
-        f"importance sampling, {num_draws} draws from a {_shape(degrees)} with the mean and "
-        "covariance of the posterior draws",
-        error=float(np.std([one.log_marginal.sum() for one in found], ddof=1)),
-        score_covariance=np.zeros((len(theta), len(theta))),
-    )
-
-
 def _weigh(parts: _Parts, theta: np.ndarray, start: Any, draws: Draws) -> Iterator[Ratios]:
     """The weights of draws at the modes, a piece at a time."""
     blocks, mode = parts.blocks, _mode(start)
     for rows in in_pieces(blocks, len(draws.z)):
-        yield parts.weigh(jnp.asarray(theta), mode[rows], piece_of(blocks, rows), *_arrays(draws))
+        yield parts.weigh(jnp.asarray(theta), mode[rows], piece_of(blocks, rows), *arrays_of(draws))
 
 
-def _evidence(
+def evidence_of(
     problem: Problem, found: Weighed, words: str, error: float, score_covariance: np.ndarray
 ) -> Evidence:
+    """What weights say of the likelihood."""
     return Evidence(
         method=words,
         log_likelihood=float(found.log_marginal.sum()),
@@ -243,7 +217,8 @@ def _together(placed: tuple[Laplace, ...]) -> Laplace:
     return Laplace(*(jnp.concatenate(parts) for parts in zip(*placed, strict=True)))
 
 
-def _arrays(draws: Draws) -> tuple[Array, Array]:
+def arrays_of(draws: Draws) -> tuple[Array, Array]:
+    """Points and their log densities, on the device."""
     return jnp.asarray(draws.z), jnp.asarray(draws.log_density)
 
 
@@ -252,11 +227,15 @@ def _mode(start: Any) -> Array:
     return start[0] if isinstance(start, tuple) else start
 
 
-def _shape(degrees: float) -> str:
+def in_words(degrees: float) -> str:
+    """The shape of a proposal."""
     return "Gaussian" if math.isinf(degrees) else f"t ({degrees:g} degrees of freedom)"
 
 
-def _ratios(blocks: Blocks, theta: Array, at: Laplace, data: Any, z: Array, log_q: Array) -> Ratios:
+def ratios_of(
+    blocks: Blocks, theta: Array, at: Laplace, data: Any, z: Array, log_q: Array
+) -> Ratios:
+    """The log weights of draws placed at `at`."""
     return log_ratios(lambda x: blocks.log_densities(theta, x, data), at, z, log_q)
 
 
@@ -277,4 +256,4 @@ def _follow(blocks: Blocks, theta: Array, at: Laplace, data: Any) -> Laplace:
     lower = cholesky(curvature)
     root = lower_solve(lower, jnp.swapaxes(at.root, 1, 2))
     log_root = at.log_root - jnp.sum(jnp.log(jnp.diagonal(lower, axis1=1, axis2=2)), axis=1)
-    return Laplace(along(u), jnp.swapaxes(root, 1, 2), log_root, at.settled)
+    return Laplace(along(u), jnp.swapaxes(root, 1, 2), log_root)

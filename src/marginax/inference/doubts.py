@@ -1,26 +1,21 @@
 """Every reason to doubt a fit, in sentences, and what else one should know."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from marginax.bijections import Bijection, identity
-from marginax.constraints import is_map
-from marginax.groups import interacting
 from marginax.inference.findings import Findings
 from marginax.inference.information import unbounded
 from marginax.inference.likelihood import Evidence
 from marginax.inference.polish import believable, distance
+from marginax.inference.refresh import Posterior
 from marginax.natural import free_names
 from marginax.problem import Problem
-from marginax.processes import whole
 from marginax.result import Run
 
-__all__ = ["doubts", "edges", "entangled", "notes", "runaways"]
+__all__ = ["doubts", "notes"]
 
 FAR_APART = 3.0  # standard errors between particles at rest and an estimate by draws
-LARGE_ERROR = 4.0  # a standard error on the reals that deserves a second look
 
 
 def doubts(problem: Problem, ran: Run, found: Findings, at_edge: dict[int, str]) -> tuple[str, ...]:
@@ -53,6 +48,13 @@ def doubts(problem: Problem, ran: Run, found: Findings, at_edge: dict[int, str])
             f"Starts disagree: at other maxima the log likelihood is lower by {values}. The best "
             "is reported; there may be a better one still."
         )
+    if found.lower_in_sample:
+        values = ", ".join(f"{value:.2f}" for value in found.lower_in_sample)
+        said.append(
+            "Starts disagree: they were climbed with a sample of the groups, and at other maxima "
+            f"its log likelihood is lower by {values}. All groups were climbed from the best; "
+            "there may be a better one still."
+        )
     apart = _ends_apart(ran, found)
     if apart:
         values = ", ".join(f"{value:.1f}" for value in apart)
@@ -72,7 +74,7 @@ def doubts(problem: Problem, ran: Run, found: Findings, at_edge: dict[int, str])
         )
     if found.evidence is not None:
         said += _of_the_evidence(found.evidence, by_draws=found.climbed is not None)
-    if found.draws is not None and (found.draws.rhat > 1.05 or found.draws.effective_draws < 100):
+    if found.draws is not None and not _have_mixed(found.draws):
         said.append(
             f"The posterior draws of the latents have not mixed (R-hat {found.draws.rhat:.2f}, "
             f"{found.draws.effective_draws:.0f} effective draws of the worst latent): the "
@@ -124,94 +126,18 @@ def notes(problem: Problem, ran: Run, found: Findings) -> tuple[str, ...]:
     return tuple(said)
 
 
-def edges(problem: Problem, found: Findings) -> dict[int, str]:
-    """Constrained parameters whose likelihood is no lower at the edge of what is allowed."""
-    if found.polished is None:
-        return {}
-    best, likelihood = found.polished.best, found.polished.likelihood
-    owner = _owners(problem)
-    extra = best.local.extra
-    at_edge: dict[int, str] = {}
-    here = None
-    for i, name in enumerate(free_names(problem)):
-        to = owner[i]
-        # A standard error below 2 on the reals is far from any edge.
-        if to is identity or -best.local.hessian[i, i] > 0.25:
-            continue
-        here = likelihood.evaluate(best.theta, extra) if here is None else here
-        for side in (-1.0,) if to.name == "positive" else (-1.0, 1.0):
-            moved = best.theta.copy()
-            moved[i] += 4 * side
-            there = likelihood.evaluate(moved, extra).value
-            # Where the numbers end, the edge is not far either.
-            if not np.isfinite(there) or there > here.value - 1e-3:
-                where = "0" if to.name == "positive" else f"an end of its {to.name}"
-                where = "-1 or 1" if to.name.startswith("correlation") else where
-                at_edge[i] = (
-                    f"{name} is at the boundary: the likelihood is as high at {where}. It has no "
-                    "standard error, the others' are with it fixed there, and a likelihood-ratio "
-                    "test of it is conservative."
-                )
-                break
-    return at_edge
-
-
-def runaways(problem: Problem, found: Findings) -> list[int]:
-    """Unconstrained parameters along which the likelihood hardly falls to one side.
-
-    A log standard deviation whose maximum is at -infinity, or a slope under separation, may come to
-    rest with a little curvature left, which would make a standard error of thousands. Where the
-    likelihood does not fall as that curvature says, there is none.
-    """
-    if found.polished is None:
-        return []
-    best, likelihood = found.polished.best, found.polished.likelihood
-    curvature = -np.diag(best.local.hessian)
-    free = [to is identity for to in _owners(problem)]
-    away: list[int] = []
-    here = None
-    for i in np.flatnonzero(free & (curvature > 0) & (curvature < 1 / LARGE_ERROR**2)):
-        here = likelihood.evaluate(best.theta, best.local.extra) if here is None else here
-        for side in (-2.0, 2.0):
-            moved = best.theta.copy()
-            moved[i] += side / np.sqrt(curvature[i])
-            there = likelihood.evaluate(moved, best.local.extra).value
-            # A quadratic would have fallen by 2; and a model that is not finite two standard errors
-            # away has no such standard error.
-            if not np.isfinite(there) or there > here.value - 0.2:
-                away.append(int(i))
-                break
-    return away
-
-
-def entangled(problem: Problem, ran: Run, found: Findings) -> int:
-    """How many groups of a log joint of all groups at once are not alone where the particles are.
-
-    Such a log joint was looked at where the problem starts; here is where it matters.
-    """
-    if problem.group_log_joints is None:
-        return 0
-    _, unravel = ravel_pytree(problem.start_theta())
-    theta, find = unravel(jnp.asarray(found.theta)), interacting(problem.free_group_log_joints)
-    clouds = jax.tree.map(lambda leaf: jnp.asarray(whole(leaf[found.start]), float), ran.particles)
-    wrong: set[int] = set()
-    for i in range(min(4, jax.tree.leaves(clouds)[0].shape[0])):
-        latent = jax.tree.map(lambda leaf, i=i: leaf[i], clouds)
-        wrong |= set(find(theta, latent, problem.data).tolist())
-    return len(wrong)
-
-
-def _owners(problem: Problem) -> list[Bijection]:
-    """The bijection of every free number."""
-    maps = jax.tree.leaves(problem.constrain_theta, is_leaf=is_map)
-    leaves = jax.tree.leaves(problem.start_theta())
-    return [to for to, leaf in zip(maps, leaves, strict=True) for _ in range(leaf.size)]
+def _have_mixed(draws: Posterior) -> bool:
+    # Halves of short chains differ a little for want of draws, and the worst of very many more so.
+    worst = 1.05 if draws.draws.shape[1] >= 100 else 1.1
+    return draws.rhat <= worst and draws.effective_draws >= 100
 
 
 def _of_the_particles(ran: Run) -> list[str]:
     said = []
     if not ran.converged:
         said.append(f"The particles did not come to rest: {ran.reason}")
+    elif "DISAGREE" in ran.reason:  # `result.agreement`
+        said.append(f"Starts disagree, and nothing tells which is best: {ran.reason}")
     if ran.cloud is not None and not ran.cloud.ok:
         said += ran.cloud.warnings
     said.append("There are no standard errors: the likelihood itself was not computed.")

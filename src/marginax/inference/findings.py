@@ -21,6 +21,7 @@ class Findings(NamedTuple):
         start: which start it came from.
         agreeing: how many starts led to it.
         lower: by how much the likelihood is lower at other maxima.
+        lower_in_sample: the same for the likelihood of a sample of very many groups.
         polished: the climbs of the likelihood, if there were any.
         climbed: the climb by draws, if there was one.
         information: at theta.
@@ -36,6 +37,7 @@ class Findings(NamedTuple):
     start: int
     agreeing: int = 1
     lower: tuple[float, ...] = ()
+    lower_in_sample: tuple[float, ...] = ()
     polished: Polished | None = None
     climbed: LouisClimb | None = None
     information: np.ndarray | None = None

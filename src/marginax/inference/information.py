@@ -4,6 +4,8 @@ import numpy as np
 
 __all__ = ["delta_method", "inverse_information", "unbounded"]
 
+NO_INFORMATION = 1e-7  # an eigenvalue, where 1 is what a coordinate says alone
+
 
 def inverse_information(information: np.ndarray, edges: tuple[int, ...]) -> np.ndarray:
     """The covariance of free theta.
@@ -14,7 +16,8 @@ def inverse_information(information: np.ndarray, edges: tuple[int, ...]) -> np.n
             with these fixed.
 
     Returns:
-        The covariance; its diagonal is infinite where a direction has no information.
+        The covariance; infinite on the diagonal, and 0 beside it, where a direction has no
+        information.
     """
     size = len(information)
     inside = [i for i in range(size) if i not in edges]
@@ -22,8 +25,9 @@ def inverse_information(information: np.ndarray, edges: tuple[int, ...]) -> np.n
     covariance[list(edges), list(edges)] = np.nan
     part = information[np.ix_(inside, inside)]
     loose = unbounded(part)
-    w, v = np.linalg.eigh((part + part.T) / 2)
-    inverse = (v / np.where(w > 0, w, np.inf)) @ v.T
+    scale, w, v = _scaled(part)
+    inverse = (v / np.where(w < NO_INFORMATION, np.inf, w)) @ v.T / np.outer(scale, scale)
+    inverse[loose, :] = inverse[:, loose] = 0.0
     inverse[loose, loose] = np.inf
     covariance[np.ix_(inside, inside)] = inverse
     return covariance
@@ -40,10 +44,14 @@ def delta_method(jacobian: np.ndarray, covariance: np.ndarray) -> np.ndarray:
 
 
 def unbounded(information: np.ndarray) -> np.ndarray:
-    """Which coordinates have a share in a direction without information."""
+    """Which coordinates have a share in a direction without information, whatever their units."""
+    _, w, v = _scaled(information)
+    share = np.sum(v[:, w < NO_INFORMATION] ** 2, axis=1)
+    return np.asarray(share > 1e-6)
+
+
+def _scaled(information: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The units that make the diagonal 1, and eigenvalues and eigenvectors in them."""
     scale = np.sqrt(np.maximum(np.abs(np.diag(information)), 1e-300))
-    w, v = np.linalg.eigh(information / np.outer(scale, scale))
-    loose = w < 1e-7
-    share = np.sum((v[:, loose] / scale[:, None]) ** 2, axis=1)
-    largest = share.max(initial=0.0)
-    return share > 1e-6 * largest if largest > 0 else np.zeros(len(scale), bool)
+    scaled = information / np.outer(scale, scale)
+    return scale, *np.linalg.eigh((scaled + scaled.T) / 2)

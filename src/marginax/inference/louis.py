@@ -108,7 +108,8 @@ def louis_climb(
         max_steps: the most steps.
     """
     moments_at = louis_moments(blocks)
-    for taken in range(max_steps + 1):
+    taken = 0
+    while True:
         posterior = sample(theta, taken)
         moments = moments_at(theta, posterior)
         if not (posterior.rhat < WORST_RHAT and _is_finite(moments)):
@@ -117,8 +118,7 @@ def louis_climb(
         done = bool(np.all(np.abs(step) <= 2 * error))
         if done or taken == max_steps:
             return LouisClimb(theta, moments, posterior, taken, done)
-        theta = theta + step
-    raise AssertionError("unreachable")
+        theta, taken = theta + step, taken + 1
 
 
 def _is_finite(moments: Moments) -> bool:

@@ -11,6 +11,9 @@ import numpy as np
 
 __all__ = ["Climb", "Local", "climb"]
 
+FIRST_RADIUS = 2.0  # in units of the scales
+UNSEEN = 1e-4  # a promised gain that rounding, or the noise of draws, may hide from a line search
+
 
 class Local(NamedTuple):
     """A log likelihood at a point.
@@ -35,7 +38,7 @@ class Climb(NamedTuple):
         theta: the best point, flat and free.
         local: the likelihood there.
         num_steps: accepted steps.
-        settled: whether the promised gain became negligible.
+        settled: whether the promised gain became negligible, and not only that of shorter steps.
     """
 
     theta: np.ndarray
@@ -64,11 +67,13 @@ def climb(
     here = evaluate(theta, extra)
     if not _is_finite(here):
         return Climb(theta, here._replace(value=-np.inf), 0, False)
-    radius, taken = 2.0, 0
+    radius, taken = FIRST_RADIUS, 0
     for _ in range(max_steps):
         step, gain = _step(here, radius)
         if gain < negligible:
-            return Climb(theta, here, taken, True)
+            # At rest; or steps were refused until they were too short to promise anything.
+            failed = radius < FIRST_RADIUS and _step(here, FIRST_RADIUS)[1] > UNSEEN
+            return Climb(theta, here, taken, not failed)
         there = evaluate(theta + step, here.extra)
         if _is_finite(there) and there.value >= here.value:
             achieved = (there.value - here.value) / gain

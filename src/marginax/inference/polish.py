@@ -14,19 +14,21 @@ from jax.sharding import Mesh
 from jaxtyping import Array
 
 from marginax.base import Key
-from marginax.inference import by_importance
 from marginax.inference.blocks import as_blocks, placing
+from marginax.inference.by_importance import MOST_LATENTS, importance_likelihood
 from marginax.inference.by_quadrature import quadrature_likelihood
+from marginax.inference.by_weights import evidence_from_draws
 from marginax.inference.likelihood import Evidence, Likelihood
 from marginax.inference.louis import LouisClimb, louis_climb
 from marginax.inference.modes import Laplace
 from marginax.inference.newton import Climb, climb
-from marginax.inference.quadrature import LARGEST_BLOCK
+from marginax.inference.quadrature import MOST_DIMENSIONS
 from marginax.inference.refresh import Posterior, sampler
 from marginax.problem import Problem
 
 __all__ = [
     "Polished",
+    "as_high",
     "believable",
     "by_draws",
     "by_new_weights",
@@ -73,10 +75,10 @@ def likelihood_of(
         mesh: over whose devices the groups are spread, if any.
     """
     size = problem.latent_size
-    if problem.num_groups is not None and size <= LARGEST_BLOCK:
+    if problem.num_groups is not None and size <= MOST_DIMENSIONS:
         return quadrature_likelihood(problem, mesh)
-    if size <= by_importance.LARGEST_BLOCK:
-        return by_importance.importance_likelihood(problem, theta, mesh)
+    if size <= MOST_LATENTS:
+        return importance_likelihood(problem, theta, mesh)
     return None
 
 
@@ -112,13 +114,14 @@ def polish(likelihood: Likelihood, ends: np.ndarray, known: list[Climb]) -> Poli
     lower = tuple(
         best.local.value - found.local.value
         for found in climbs
-        if found.settled and not _as_high(found, best)
+        if found.settled and not as_high(found, best)
     )
-    agreeing = sum(_as_high(found, best) for found in known)
+    agreeing = sum(as_high(found, best) for found in known)
     if likelihood.adapt is not None:
         likelihood = likelihood.adapt(best.theta, best.local.extra)
     if likelihood.evaluate_finely is not None:
-        best = climb(likelihood.evaluate_finely, best.theta, best.local.extra, max_steps=8)
+        fine = climb(likelihood.evaluate_finely, best.theta, best.local.extra, max_steps=8)
+        best = fine if np.isfinite(fine.local.value) else best
     nearest = int(np.argmin([distance(end, best) for end in ends]))
     evidence = likelihood.describe(best.theta, best.local.extra)
     return Polished(best, nearest, agreeing, lower, likelihood, evidence)
@@ -135,7 +138,7 @@ def is_near(theta: np.ndarray, found: Climb) -> bool:
     return distance(theta, found) < 0.05
 
 
-def _as_high(found: Climb, best: Climb) -> bool:
+def as_high(found: Climb, best: Climb) -> bool:
     """Whether a climb led to the same place, or to another that is as high (a flat ridge)."""
     return is_near(found.theta, best) or found.local.value > best.local.value - 1e-2
 
@@ -176,7 +179,7 @@ def posterior_sampler(problem: Problem) -> Callable[[np.ndarray, Array, Key], Po
     blocks = as_blocks(problem)
     sample = sampler(blocks)
     find = placing(blocks.bare)
-    dense = blocks.start.shape[1] <= by_importance.LARGEST_BLOCK
+    dense = blocks.start.shape[1] <= MOST_LATENTS
 
     def draw(theta: np.ndarray, cloud: Array, key: Key) -> Posterior:
         flat = jnp.asarray(theta)
@@ -184,8 +187,7 @@ def posterior_sampler(problem: Problem) -> Callable[[np.ndarray, Array, Key], Po
             at = find(flat, jnp.mean(cloud, axis=0), blocks.data)
         else:  # too many for dense curvature: the cloud's own spread
             sd = jnp.std(cloud, axis=0) + 1e-12
-            ok = jnp.ones(len(sd), bool)
-            at = Laplace(jnp.mean(cloud, axis=0), sd, jnp.sum(jnp.log(sd), axis=1), ok)
+            at = Laplace(jnp.mean(cloud, axis=0), sd, jnp.sum(jnp.log(sd), axis=1))
         return sample(flat, at, cloud, key)
 
     return draw
@@ -203,6 +205,6 @@ def by_draws(problem: Problem, theta: np.ndarray, cloud: Array, key: Key) -> Lou
 
 def by_new_weights(problem: Problem, climbed: LouisClimb) -> Evidence | None:
     """The likelihood from a proposal fitted to the draws; None where the latents are too many."""
-    if problem.latent_size > by_importance.LARGEST_BLOCK:
+    if problem.latent_size > MOST_LATENTS:
         return None
-    return by_importance.evidence_from_draws(problem, climbed.theta, climbed.posterior.draws)
+    return evidence_from_draws(problem, climbed.theta, climbed.posterior.draws)

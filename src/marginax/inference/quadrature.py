@@ -19,13 +19,13 @@ from marginax.base import Data
 from marginax.inference.blocks import Blocks, finite_values
 from marginax.inference.modes import Laplace
 
-__all__ = ["LARGEST_BLOCK", "ORDERS", "Moments", "nodes_and_weights", "quadrature"]
+__all__ = ["MOST_DIMENSIONS", "ORDERS", "GroupMoments", "nodes_and_weights", "quadrature"]
 
-LARGEST_BLOCK = 3  # dimensions of a group's latent; beyond it the nodes are too many
+MOST_DIMENSIONS = 3  # dimensions of a group's latent; beyond it the nodes are too many
 ORDERS = {1: 25, 2: 15, 3: 11}  # nodes per dimension
 
 
-class Moments(NamedTuple):
+class GroupMoments(NamedTuple):
     """What the quadrature knows of the groups' posteriors.
 
     Attributes:
@@ -52,7 +52,7 @@ def nodes_and_weights(size: int, order: int) -> tuple[np.ndarray, np.ndarray]:
     )
 
 
-def quadrature(blocks: Blocks, theta: Array, at: Laplace, data: Data, order: int) -> Moments:
+def quadrature(blocks: Blocks, theta: Array, at: Laplace, data: Data, order: int) -> GroupMoments:
     """The groups' log marginal likelihoods and posterior moments, with nodes placed at `at`."""
     size = at.mode.shape[1]
     nodes, log_weights = (
@@ -69,4 +69,4 @@ def quadrature(blocks: Blocks, theta: Array, at: Laplace, data: Data, order: int
     share = jnp.exp(terms - total[None])
     mean = jnp.einsum("kb,kbp->bp", share, points)
     variance = jnp.einsum("kb,kbp->bp", share, (points - mean[None]) ** 2)
-    return Moments(total + size / 2 * math.log(2) + at.log_root, mean, variance, undefined)
+    return GroupMoments(total + size / 2 * math.log(2) + at.log_root, mean, variance, undefined)

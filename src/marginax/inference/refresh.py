@@ -20,11 +20,13 @@ from marginax.inference.modes import Laplace, LogDensities
 from marginax.programs import KEPT
 from marginax.small_linalg import solve_positive
 
-__all__ = ["MOST_CHAINS", "Posterior", "can_refresh", "sampler"]
+__all__ = ["MOST_CHAINS", "Posterior", "can_refresh", "sampler", "too_many"]
 
 LARGEST_FOR_MALA = 10  # beyond it NUTS mixes better for the same gradients
-MOST_CHAINS = 20
-MOST_NUMBERS = 4_000_000  # kept in all; more latents are thinned more
+MOST_CHAINS, FEWEST_CHAINS = 20, 8
+LONGEST, SHORTEST = 250, 50  # draws of a chain
+FEW_NUMBERS = 4_000_000  # kept in all; of more latents fewer draws
+MOST_NUMBERS = 40_000_000  # then fewer chains, and then none
 FARTHEST = 5.0  # a particle so many standard deviations out is no start
 LANES = "blocks"  # the axis along which blocks are sampled side by side
 
@@ -69,6 +71,18 @@ def can_refresh() -> bool:
     return True
 
 
+def too_many(num_latents: int) -> bool:
+    """Whether draws of so many would not fit into memory."""
+    return FEWEST_CHAINS * SHORTEST * num_latents > MOST_NUMBERS
+
+
+def _room(num_latents: int) -> tuple[int, int]:
+    """How many chains, and draws of each."""
+    draws = np.clip(FEW_NUMBERS // (MOST_CHAINS * num_latents), SHORTEST, LONGEST)
+    chains = np.clip(MOST_NUMBERS // (draws * num_latents), FEWEST_CHAINS, MOST_CHAINS)
+    return int(chains), int(draws)
+
+
 def sampler(
     blocks: Blocks, num_draws: int | None = None
 ) -> Callable[[Array, Laplace, Array, Key], Posterior]:
@@ -82,16 +96,16 @@ def sampler(
         `sample(theta, at, cloud, key)`: theta flat and free; mode and root per block, which whiten
         it (a root may be a diagonal); the cloud [particles, blocks, size] where the chains start.
     """
-    num_blocks, size = blocks.start.shape
+    size = blocks.start.shape[1]
     with_mala = size <= LARGEST_FOR_MALA
-    room = MOST_NUMBERS // (MOST_CHAINS * num_blocks * size)
-    kept = num_draws or int(np.clip(room, 50, 250))
+    num_chains, most = _room(blocks.start.size)
+    kept = num_draws or most
     plan = _Plan(200, kept, 2) if with_mala else _Plan(200, kept, 1)
     chains = _chains(blocks.bare, with_mala, plan)
 
     def sample(theta: Array, at: Laplace, cloud: Array, key: Key) -> Posterior:
         start_key, chain_key = jax.random.split(key)
-        start = _whitened(at, cloud[:MOST_CHAINS], start_key)
+        start = _whitened(at, cloud[:num_chains], start_key)
         found = chains(theta, at, start, chain_key, blocks.data)
         draws, acceptance = (np.asarray(part) for part in found)
         flat = draws.reshape(*draws.shape[:2], -1)
@@ -110,10 +124,15 @@ def sampler(
 
 @jax.jit
 def _worst(flat: Array) -> tuple[Array, Array]:
-    """The largest R-hat, and the smallest effective sample size."""
+    """The largest R-hat, of halves of the chains, and the smallest effective sample size.
+
+    Chains that all drift alike agree with each other, but not with themselves earlier on.
+    """
     from blackjax.diagnostics import effective_sample_size, potential_scale_reduction
 
-    rhat, effective = potential_scale_reduction(flat), effective_sample_size(flat)
+    half = flat.shape[1] // 2
+    halves = jnp.concatenate([flat[:, :half], flat[:, half : 2 * half]])
+    rhat, effective = potential_scale_reduction(halves), effective_sample_size(flat)
     return jnp.max(rhat), jnp.min(effective)
 
 

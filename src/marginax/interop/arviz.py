@@ -9,7 +9,7 @@ import numpy as np
 from jax.tree_util import tree_flatten_with_path
 
 from marginax._version import __version__
-from marginax.problem import path_name
+from marginax.leaves import path_name
 
 __all__ = ["to_arviz"]
 

@@ -24,7 +24,8 @@ from marginax.interop.numpyro.plates import (
     shared_plates,
 )
 from marginax.interop.numpyro.sites import Sites, bijection, num_observations, read, to_reals
-from marginax.problem import Problem, widened
+from marginax.leaves import widened
+from marginax.problem import Problem
 
 __all__ = ["NumPyroFit", "from_numpyro", "to_numpyro"]
 

@@ -135,7 +135,8 @@ def groups_of_terms(
                 if np.any(other | (owners == SEVERAL)):
                     return None
                 found[name] = np.where(before >= 0, before, owners)
-            difference = pair[0][name].terms - pair[1][name].terms
+            with np.errstate(invalid="ignore"):  # both may be -inf so far out
+                difference = pair[0][name].terms - pair[1][name].terms
             moves = np.isfinite(difference) & (difference != 0)
             changes[name] = changes.get(name, False) | moves
     # Flat wherever it was looked at, and yet not constant: whose it is remains unknown.

@@ -98,7 +98,18 @@ def bijection(constraint: Any, value: Any) -> Bijection:
     def inside(x: Any) -> Any:
         return jnp.all(constraint(x))
 
-    return Bijection(type(constraint).__name__.strip("_").lower(), to, to.inv, log_volume, inside)
+    # Bounds that differ from entry to entry belong to their places.
+    by_entry = to.codomain.event_dim == 0 and all(
+        np.ndim(bound) == 0 for bound in jax.tree.leaves(constraint)
+    )
+    return Bijection(
+        type(constraint).__name__.strip("_").lower(),
+        to,
+        to.inv,
+        log_volume,
+        inside,
+        by_entry=by_entry,
+    )
 
 
 def _trace(model: Any, args: Any, kwargs: Any, values: dict[str, Any] | None = None) -> Any:
