@@ -163,7 +163,7 @@ def _project(theta: Theta, lower: Theta, upper: Theta) -> Theta:
             return jax.tree.map(lambda leaf: jnp.full_like(leaf, value), theta)
         try:
             return jax.tree.map(lambda leaf, b: jnp.asarray(b, leaf.dtype), theta, value)
-        except ValueError as error:
+        except (TypeError, ValueError) as error:
             raise ValueError(
                 f"theta_bounds has a bound {value!r}, which is neither one number nor a tree like "
                 "theta."
