@@ -20,7 +20,8 @@ VARIANTS = {
         particle_momentum=0.6,
         particle_metric=mx.metrics.curvature(),
     ),
-    "asvgd_em_no_restart": lambda lj, h: mx.asvgd_em(lj, h, h, RBF, restart=False),
+    # A step so long that the cloud slows down at once: with restarts it would start again.
+    "asvgd_em_no_restart": lambda lj, h: mx.asvgd_em(lj, h, 10 * h, RBF, restart=False),
     "mpgd_scale": lambda lj, h: mx.mpgd(lj, h, 1.5, 3.0, theta_scale=0.3),
     "soul_options": lambda lj, h: mx.soul(
         lj,
