@@ -130,7 +130,7 @@ def test_overdamped_noise_has_variance_2hT(key):
 
 def test_every_leaf_has_noise_of_its_own(key):
     # The bug: one key for all leaves. Budget: 4.5 standard errors of a correlation, 3.5 of a sd.
-    like = {"a": jnp.zeros(2000), "b": jnp.zeros(2000, jnp.float32), "c": jnp.zeros((2, 3))}
+    like = {"a": jnp.zeros(2000), "b": jnp.zeros(2000), "c": jnp.zeros((2, 3), jnp.float32)}
     drawn = _tree.normal_like(key, like)
     assert jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), drawn) == jax.tree.map(
         lambda leaf: (leaf.shape, leaf.dtype), like
