@@ -2,8 +2,9 @@
 
     python tests/mutants.py --module momentum --sample 5 --seed 0 --jobs 1
 
-Not a test, and not collected. It takes about half a minute per mutant; what survives is printed
-with its line and is either equivalent to what it replaced or something that no test looks at.
+Not a test, and not collected. A mutant that is killed takes about half a minute, one that survives
+all the minutes of its module's tests. Survivors are either equivalent to what they replaced or
+something that no test looks at.
 """
 
 import argparse
