@@ -27,7 +27,7 @@ PACKAGE = ROOT / "src" / "marginax"
 BY_HAND = ["test_stein_methods", "test_langevin_methods", "test_rescale", "test_contract"]
 # The tests of a module, those that fail fastest first; the key is a part of the module's path.
 TESTS = {
-    "stein": ["test_stein", "test_kernels", "test_kernel_algebra", *BY_HAND],
+    "stein": ["test_stein", "test_kernel_algebra", "test_kernels", *BY_HAND],
     "momentum": ["test_momentum", "test_stein_methods", "test_local", "test_rescale"],
     "langevin": ["test_langevin", "test_langevin_methods", "test_rescale", "test_closed_forms"],
     "algorithms/": ["test_checks", *BY_HAND, "test_closed_forms", "test_local"],
