@@ -33,8 +33,17 @@ def pytest_runtest_teardown() -> None:
         jax.clear_caches()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Slow tests first where several processes share them, so that none of them is the tail."""
+    for item in items:
+        if item.nodeid.startswith("src/marginax/fit.py"):  # its example
+            item.add_marker(pytest.mark.slow)
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 # Programs that tests start as processes of their own: they set up JAX when they are imported.
-collect_ignore = ["tests/in_processes.py", "tests/on_eight_devices.py"]
+collect_ignore = ["tests/in_processes.py", "tests/on_eight_devices.py", "tests/mutants.py"]
 
 
 @pytest.fixture

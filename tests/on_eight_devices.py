@@ -135,6 +135,7 @@ def restarts_and_backtracking():
     # A step that is too large: back, momentum reset, half the step.
     large = run(mx.mpgd(problem().free_log_joint, 1e6, 1.0, 10.0), "both", check_cloud=False)
     assert_spread(large.state, PLACES["both"])
+    assert "halved" in large.reason, large.reason
 
 
 def checkpoints_under_another_mesh():

@@ -14,6 +14,9 @@ DATA = Path(__file__).parent / "data"
 TOY, LOGISTIC = (np.load(DATA / f"{name}_published.npz") for name in ("toy", "logistic"))
 
 
+pytestmark = pytest.mark.xdist_group("as published")  # the paths are computed once
+
+
 @pytest.fixture(scope="module")
 def toy_paths():
     """theta~ of 4 momenta x 20 starts x 1000 records, the start itself first."""
@@ -61,23 +64,23 @@ def test_toy_iterations(toy_paths):
     np.testing.assert_allclose(found, expected, atol=0.1)
 
 
-@pytest.mark.parametrize("which", range(4))
-def test_logistic_trajectories(which):
+def test_logistic_trajectories():
     """Prior standard deviation 5, the split with random_state 45, step 0.01."""
     model, data = mx.models.LogisticRegression(25.0), mx.models.wisconsin(45).train
-    momentum = float(LOGISTIC["momentum"][which])
-    method = as_published(
-        model.log_joint,
-        0.01,
-        0.01,
-        attracting_rbf(5.0),
-        theta_momentum=momentum,
-        particle_momentum=momentum,
-    )
     particles = jnp.asarray(LOGISTIC["particles0"], float)
-    end = mx.trajectory(jax.random.key(0), method, 0.0, particles, data, 999)
-    theta = np.append(0.0, end.history)
-    np.testing.assert_allclose(theta, LOGISTIC["theta"][which], rtol=1e-3, atol=1e-4)
-    np.testing.assert_allclose(
-        end.particles, LOGISTIC["final_particles"][which], rtol=1e-3, atol=1e-3
-    )
+
+    def path(momentum):
+        method = as_published(
+            model.log_joint,
+            0.01,
+            0.01,
+            attracting_rbf(5.0),
+            theta_momentum=momentum,
+            particle_momentum=momentum,
+        )
+        end = mx.trajectory(jax.random.key(0), method, 0.0, particles, data, 999)
+        return jnp.append(0.0, end.history), end.particles
+
+    theta, clouds = jax.jit(jax.vmap(path))(jnp.asarray(LOGISTIC["momentum"], float))
+    np.testing.assert_allclose(theta, LOGISTIC["theta"], rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(clouds, LOGISTIC["final_particles"], rtol=1e-3, atol=1e-3)

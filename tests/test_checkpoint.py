@@ -33,19 +33,19 @@ def assert_identical(a, b):
 
 
 def test_resumed_equals_unbroken(tmp_path):
-    whole = run(400)
-    run(170, tmp_path)
-    again = run(400, tmp_path)
-    # 170 is no multiple of the block size: the book of blocks differs, the numbers must not.
+    whole = run(160)
+    run(70, tmp_path)
+    again = run(160, tmp_path)
+    # 70 is no multiple of the block size: the book of blocks differs, the numbers must not.
     np.testing.assert_array_equal(again.state.particles, whole.state.particles)
-    run(200, tmp_path / "even")
-    assert_identical(run(400, tmp_path / "even"), whole)
+    run(80, tmp_path / "even")
+    assert_identical(run(160, tmp_path / "even"), whole)
 
 
 def test_a_finished_run_is_not_run_again(tmp_path):
-    first = run(400, tmp_path)
+    first = run(160, tmp_path)
     steps = []
-    again = run(400, tmp_path, callback=lambda report: steps.append(report.num_steps))
+    again = run(160, tmp_path, callback=lambda report: steps.append(report.num_steps))
     assert steps == []
     assert_identical(again, first)
 
@@ -96,9 +96,9 @@ def test_typed_keys_in_a_state_survive(tmp_path):
             **SETTINGS,
         )
 
-    whole = go(200)
-    go(100, tmp_path)
-    np.testing.assert_array_equal(go(200, tmp_path).particles, whole.particles)
+    whole = go(80)
+    go(40, tmp_path)
+    np.testing.assert_array_equal(go(80, tmp_path).particles, whole.particles)
 
 
 @pytest.mark.parametrize(
@@ -111,17 +111,17 @@ def test_typed_keys_in_a_state_survive(tmp_path):
     ],
 )
 def test_another_run_is_refused(tmp_path, change, word):
-    run(100, tmp_path)
+    run(40, tmp_path)
     with pytest.raises(CheckpointError, match=f"holds a run with .*{word}.*another folder"):
-        run(200, tmp_path, **change)
+        run(80, tmp_path, **change)
 
 
 @pytest.mark.parametrize("damage", ["truncate", "flip", "remove"])
 def test_a_damaged_checkpoint_is_passed_over(tmp_path, damage):
-    whole = run(400)
-    run(200, tmp_path)
-    run(300, tmp_path)
-    newest = tmp_path / "300" / "run"
+    whole = run(160)
+    run(80, tmp_path)
+    run(120, tmp_path)
+    newest = tmp_path / "120" / "run"
     files = [path for path in newest.rglob("*") if path.is_file() and path.stat().st_size > 100]
     assert files
     for path in files:
@@ -134,14 +134,14 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path, damage):
         else:
             path.unlink()
     with pytest.warns(
-        UserWarning, match="checkpoint at step 300 could not be read and was passed over"
+        UserWarning, match="checkpoint at step 120 could not be read and was passed over"
     ):
-        again = run(400, tmp_path)
+        again = run(160, tmp_path)
     np.testing.assert_array_equal(again.state.particles, whole.state.particles)
 
 
 def test_a_value_changed_behind_the_checksum_is_noticed(tmp_path, monkeypatch):
-    run(100, tmp_path)
+    run(40, tmp_path)
     import orbax.checkpoint as ocp
 
     restore = ocp.CheckpointManager.restore
@@ -155,7 +155,7 @@ def test_a_value_changed_behind_the_checksum_is_noticed(tmp_path, monkeypatch):
 
     monkeypatch.setattr(ocp.CheckpointManager, "restore", tampered)
     with pytest.warns(UserWarning, match="checksum"):
-        assert run(200, tmp_path).num_steps == 200
+        assert run(80, tmp_path).num_steps == 80
 
 
 FULL_DISK = """
@@ -196,12 +196,12 @@ def test_a_full_disk_ends_the_run_and_keeps_the_result(tmp_path):
 def test_a_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(CheckpointError, match="cannot be used.*Choose one"):
-        run(100, tmp_path / "file" / "folder")
+        run(40, tmp_path / "file" / "folder")
 
 
 @pytest.mark.slow
 def test_killed_runs_resume_bit_identically():
-    hits, identical = kill_and_resume(kills=3, max_steps=100_000)
+    hits, identical = kill_and_resume(kills=2, max_steps=100_000)
     assert hits >= 1
     assert identical
 
@@ -212,9 +212,9 @@ def test_an_interrupt_before_the_first_block_leaves_nothing_half_written(tmp_pat
 
     with monkeypatch.context() as patched:
         patched.setattr("marginax.loop.guarded_block", interrupt)
-        assert run(400, tmp_path).status == "interrupted"
+        assert run(160, tmp_path).status == "interrupted"
     assert not [path for path in tmp_path.iterdir() if "tmp" in path.name or path.name == "0"]
-    assert_identical(run(400, tmp_path), run(400))
+    assert_identical(run(160, tmp_path), run(160))
 
 
 def test_a_passing_fault_of_the_disk_costs_no_checkpoint(tmp_path, monkeypatch):

@@ -1,5 +1,7 @@
 """Bad input raises before compilation, with a sentence that names the argument and the remedy."""
 
+import inspect
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -123,21 +125,70 @@ def test_a_non_scalar_log_joint_is_named_in_a_loop_of_ones_own_too():
         method.step(jax.random.key(0), state, Y)
 
 
-@pytest.mark.parametrize("step_size", [0.0, -0.1, float("nan"), float("inf"), np.ones(2)])
-@pytest.mark.parametrize("slot", ["theta_optimiser", "particle_optimiser"])
-def test_bad_step_size(step_size, slot):
-    steps = {"theta_optimiser": 0.1, "particle_optimiser": 0.1} | {slot: step_size}
-    with pytest.raises(ValueError, match=f"{slot} (is|has shape)"):
-        mx.svgd_em(MODEL.log_joint, **steps, kernel=mx.kernels.rbf(1.0))
+RBF = mx.kernels.rbf(1.0)
+bare = inspect.unwrap  # as users have them, without the tests' type checker
+# Every constructor with arguments it takes.
+GOOD = {
+    mx.svgd_em: {"theta_optimiser": 0.1, "particle_optimiser": 0.1, "kernel": RBF},
+    mx.m_svgd_em: {"theta_optimiser": 0.1, "particle_optimiser": 0.1, "kernel": RBF},
+    mx.asvgd_em: {"theta_optimiser": 0.1, "step_size": 0.1, "kernel": RBF},
+    mx.coin_em: {"kernel": RBF},
+    mx.pgd: {"theta_optimiser": 0.1, "step_size": 0.1},
+    mx.pqn: {"step_size": 0.1},
+    mx.ipla: {"step_size": 0.1},
+    mx.soul: {"theta_optimiser": 0.1, "step_size": 0.1},
+    mx.mpgd: {"step_size": 0.1, "friction": 1.0, "inverse_mass": 1.0},
+    mx.kipla: {"step_size": 0.1, "friction": 1.0},
+}
+SLOTS = [(make, slot) for make, given in GOOD.items() for slot in given]
+METRIC = mx.metrics.curvature
 
 
-def test_bad_constants_of_the_langevin_methods():
-    with pytest.raises(ValueError, match="friction is 0.0, but it must be a positive"):
-        mx.mpgd(MODEL.log_joint, 0.1, 0.0, 1.0)
-    with pytest.raises(ValueError, match="inverse_mass is -1"):
-        mx.mpgd(MODEL.log_joint, 0.1, 1.0, -1.0)
-    with pytest.raises(ValueError, match="discretisation is 'euler'.*'kiplmc1', 'kiplmc2'"):
-        mx.kipla(MODEL.log_joint, 0.1, 1.0, discretisation="euler")
+def names(value):
+    return getattr(value, "__name__", None)
+
+
+def test_the_table_has_every_algorithm():
+    assert {make.__name__ for make in GOOD} == set(mx.algorithms.__all__)
+
+
+@pytest.mark.parametrize(("make", "slot"), [s for s in SLOTS if s[1] != "kernel"], ids=names)
+def test_bad_step_size(make, slot):
+    for bad in (0.0, -0.1, float("nan"), float("inf"), np.ones(2)):
+        with pytest.raises(ValueError, match=f"{slot} (is|has shape)"):
+            bare(make)(MODEL.log_joint, **GOOD[make] | {slot: bad})
+    with pytest.raises(TypeError, match=f"{slot} is 'fast', but|'name': '{slot}'"):
+        bare(make)(MODEL.log_joint, **GOOD[make] | {slot: "fast"})
+
+
+@pytest.mark.parametrize("make", [s[0] for s in SLOTS if s[1] == "kernel"], ids=names)
+def test_bad_kernel(make):
+    for bad, words in ((mx.kernels.rbf, r"call it: `rbf\(...\)`"), (1.0, "kernel is 1.0, but")):
+        with pytest.raises(TypeError, match=words):
+            bare(make)(MODEL.log_joint, **GOOD[make] | {"kernel": bad})
+
+
+BAD_OPTIONS = [
+    (mx.svgd_em, {"particle_metric": METRIC}, TypeError, "particle_metric is .*; call it"),
+    (mx.m_svgd_em, {"particle_metric": METRIC}, TypeError, "particle_metric is .*; call it"),
+    (mx.m_svgd_em, {"theta_momentum": 1.0}, ValueError, "theta_momentum is 1.0"),
+    (mx.m_svgd_em, {"particle_momentum": -0.1}, ValueError, "particle_momentum is -0.1"),
+    (mx.soul, {"num_warmup": -1}, ValueError, "num_warmup is -1, but it must be an integer"),
+    (mx.soul, {"num_warmup": 1.5}, ValueError, "num_warmup is 1.5, but it must be an integer"),
+    (mx.kipla, {"discretisation": "euler"}, ValueError, "is 'euler'.*'kiplmc1', 'kiplmc2'"),
+]
+
+
+@pytest.mark.parametrize(("make", "bad", "error", "sentence"), BAD_OPTIONS)
+def test_bad_options(make, bad, error, sentence):
+    with pytest.raises(error, match=sentence):
+        bare(make)(MODEL.log_joint, **GOOD[make], **bad)
+
+
+def test_bounds_unlike_theta():
+    method = mx.soul(MODEL.log_joint, 0.1, 0.1, theta_bounds=({"a": 0.0}, 1.0))
+    with pytest.raises(ValueError, match=r"a bound \{'a': 0.0\}, which is neither one"):
+        method.init(jax.random.key(0), 0.0, X)
 
 
 def test_maximiser_of_the_wrong_shape():

@@ -115,6 +115,7 @@ def test_stationary_variances_have_the_papers_limits():
         np.testing.assert_allclose(p[0, 0], limit, rtol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("discretisation", ["kiplmc1", "kiplmc2"])
 def test_kipla_theta_is_at_temperature_one_over_n(discretisation, key):
     # p_theta(y)^N with p = N(y-bar, 2/D) in theta: variance 2/(N D), plus a step-size bias of order

@@ -10,7 +10,6 @@ import pytest
 
 import marginax as mx
 
-pytestmark = pytest.mark.float32
 N = 5
 
 
@@ -63,6 +62,14 @@ ALGORITHMS = {
     "kiplmc2": lambda lj, h: mx.kipla(lj, h, 2.0, discretisation="kiplmc2"),
 }
 EVERY = pytest.mark.parametrize("name", ALGORITHMS)
+# The Newton step and the metric take long to compile; the other tests have them at every commit.
+EVERY_IN_TIME = pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name == "m_svgd_em_curvature" else [])
+        for name in ALGORITHMS
+    ],
+)
 
 
 def start(dtype=None):
@@ -91,7 +98,38 @@ def test_state_is_arrays_with_theta_and_particles_first(name, key):
 
 
 @EVERY
-@pytest.mark.parametrize("dtype", [jnp.float32, float])
+def test_what_a_loop_reads_off_it(name):
+    algorithm = ALGORITHMS[name](log_joint, 0.05)
+    assert algorithm.log_joint is log_joint
+    stein = ("svgd_em", "m_svgd_em", "asvgd_em", "coin_em")
+    assert algorithm.stochastic == (not name.startswith(stein))
+    over = {"m_svgd_em_curvature": "leaves", "soul": None}
+    assert algorithm.over == over.get(name, "whole")
+    assert (algorithm.rescale is None) == (name == "coin_em")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda kernel: mx.svgd_em(log_joint, 0.1, 0.1, kernel),
+        lambda kernel: mx.m_svgd_em(log_joint, 0.1, 0.1, kernel),
+        lambda kernel: mx.asvgd_em(log_joint, 0.1, 0.1, kernel),
+        lambda kernel: mx.coin_em(log_joint, kernel),
+    ],
+    ids=["svgd_em", "m_svgd_em", "asvgd_em", "coin_em"],
+)
+def test_blocks_are_those_of_the_kernel(make, key):
+    method = make(mx.kernels.blockwise(RBF, "leaves"))
+    assert method.over == "leaves"
+    theta, (intercepts, scale), _ = start()
+    together = (intercepts, jnp.ones_like(scale))
+    make(RBF).init(key, theta, together)  # one kernel over both leaves: they differ in the first
+    with pytest.raises(ValueError, match="start in the same place"):
+        method.init(key, theta, together)
+
+
+@EVERY
+@pytest.mark.parametrize("dtype", [pytest.param(jnp.float32, marks=pytest.mark.float32), float])
 def test_step_keeps_structure_shape_dtype_and_weak_type(name, dtype, key):
     algorithm = ALGORITHMS[name](log_joint, 0.05)
     theta, particles, data = start(jnp.dtype(dtype) if dtype is not float else None)
@@ -112,7 +150,7 @@ def test_python_floats_are_accepted_as_theta(name, key):
     assert end.state.theta["scale"].dtype == jnp.result_type(float)
 
 
-@EVERY
+@EVERY_IN_TIME
 def test_jit_changes_nothing_and_compiles_once(name, key):
     traces = 0
 
@@ -134,22 +172,23 @@ def test_jit_changes_nothing_and_compiles_once(name, key):
     assert traces == traced_once
 
 
+@pytest.mark.float32
 @EVERY
 def test_trajectory_is_the_step_repeated(name, key):
     algorithm = ALGORITHMS[name](log_joint, 0.05)
     theta, particles, data = start()
     end = jax.jit(lambda: mx.trajectory(key, algorithm, theta, particles, data, 4))()
     init_key, step_key = jax.random.split(key)
-    state = algorithm.init(init_key, theta, particles)
+    state, step = algorithm.init(init_key, theta, particles), jax.jit(algorithm.step)
     for t in range(4):
-        state, _ = algorithm.step(jax.random.fold_in(step_key, t), state, data)
+        state, _ = step(jax.random.fold_in(step_key, t), state, data)
         tolerance = 1e-9 if jax.config.jax_enable_x64 else 1e-4
         recorded = jax.tree.map(lambda leaf, t=t: leaf[t], end.history)
         assert_trees_close(recorded, state.theta, rtol=tolerance, atol=tolerance)
     assert_trees_close(end.state, state, rtol=tolerance, atol=tolerance)
 
 
-@EVERY
+@EVERY_IN_TIME
 def test_vmap_over_steps_and_seeds_is_a_loop(name):
     theta, particles, data = start()
 
@@ -179,6 +218,7 @@ def test_state_survives_pickling(name, key):
     assert_trees_close(after[0], after[1], rtol=0, atol=0)
 
 
+@pytest.mark.float32
 @pytest.mark.parametrize("name", ["svgd_em", "m_svgd_em", "m_svgd_em_restart", "coin_em"])
 def test_pytree_equals_ravelled_and_order_does_not_matter(name, key):
     theta, particles, data = start()
@@ -199,24 +239,28 @@ def test_pytree_equals_ravelled_and_order_does_not_matter(name, key):
 
 
 @pytest.mark.parametrize(
-    "optimiser",
+    ("optimiser", "still"),
     [
-        optax.sgd(0.01, momentum=0.5),
-        optax.adam(0.01),
-        optax.rmsprop(0.01),
-        optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(0.01)),
-        optax.contrib.cocob(),
-        optax.sgd(optax.cosine_decay_schedule(0.1, 10)),
-        optax.set_to_zero(),
+        (optax.sgd(0.01, momentum=0.5), False),
+        (optax.adam(0.01), False),
+        (optax.rmsprop(0.01), False),
+        (optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(0.01)), False),
+        (optax.contrib.cocob(), False),
+        (optax.sgd(optax.cosine_decay_schedule(0.1, 10)), False),
+        (optax.set_to_zero(), True),
     ],
 )
 @pytest.mark.parametrize("method", [mx.svgd_em, mx.m_svgd_em])
-def test_any_optax_optimiser_fits_both_slots(method, optimiser, key):
+def test_any_optax_optimiser_fits_both_slots(method, optimiser, still, key):
     theta, particles, data = start()
     algorithm = method(log_joint, optimiser, optimiser, RBF)
     with jax.numpy_dtype_promotion("standard"):  # optax counts steps in integers
         end = mx.trajectory(key, algorithm, theta, particles, data, 3)
     assert all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(end.state))
+    moved = jax.tree.map(
+        lambda a, b: bool(jnp.any(a != b)), (end.theta, end.particles), (theta, particles)
+    )
+    assert all(m != still for m in jax.tree.leaves(moved))
 
 
 def test_record_chooses_what_is_kept(key):

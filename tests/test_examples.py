@@ -22,19 +22,18 @@ STATED = {
 }
 
 
+def test_every_example_is_here():
+    assert {path.stem for path in EXAMPLES} == set(STATED)
+
+
 def run(example, out):
     arguments = SMALL.get(example.stem, ["--quick"])
     command = [sys.executable, str(example), *arguments, "--out", str(out)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize(
-    "example",
-    [
-        pytest.param(path, marks=[] if path.stem == "toy" else pytest.mark.slow, id=path.stem)
-        for path in EXAMPLES
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_example(example, tmp_path):
     if example.stem == "mixed_model":
         pytest.importorskip("numpyro")

@@ -117,7 +117,7 @@ def draws_at_theta(problem, key, num_draws=None):
     return blocks, sampler(blocks, num_draws)(theta, at, cloud, key)
 
 
-@pytest.mark.parametrize("with_groups", [True, False], ids=["MALA", "NUTS"])
+@pytest.mark.parametrize("with_groups", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_refreshed_draws_have_the_exact_moments(with_groups, key):
     problem = intercepts() if with_groups else whole(intercepts())
     _, found = draws_at_theta(problem, key)

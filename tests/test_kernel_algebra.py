@@ -232,16 +232,3 @@ def test_a_coordinate_that_does_not_vary_follows_its_score(kernel):
     velocity = kernel.velocity(x, s)
     assert np.abs(velocity[:, 1]).max() < 100
     np.testing.assert_allclose(np.mean(velocity[:, 1]), np.mean(s[:, 1]), rtol=1e-3, atol=1e-4)
-
-
-def test_every_block_must_start_apart():
-    particles = {"u": jax.random.normal(jax.random.key(0), (5, 3)), "v": jnp.zeros((5, 2))}
-
-    def log_joint(theta, x, data):
-        return -jnp.sum(x["u"] ** 2) - jnp.sum(x["v"] ** 2) - theta**2
-
-    joint = mx.svgd_em(log_joint, 0.1, 0.1, K.rbf(1.0))
-    joint.init(jax.random.key(0), 0.0, particles)  # one kernel over both: they differ in u
-    apart = mx.svgd_em(log_joint, 0.1, 0.1, K.blockwise(K.rbf(1.0), "leaves"))
-    with pytest.raises(ValueError, match="start in the same place"):
-        apart.init(jax.random.key(0), 0.0, particles)

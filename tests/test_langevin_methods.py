@@ -22,26 +22,27 @@ def noise(key, like):
 def three_steps(algorithm, init_key=None):
     init_key = jax.random.key(0) if init_key is None else init_key
     state = algorithm.init(init_key, jnp.array(hand.THETA), jnp.array(hand.PARTICLES))
-    states = []
+    steps, step = [], jax.jit(algorithm.step)
     for key in KEYS:
-        state, info = algorithm.step(key, state, jnp.array(hand.DATA))
-        states.append(state)
-    return states
+        state, info = step(key, state, jnp.array(hand.DATA))
+        steps.append((state, info))
+    return steps
 
 
-def assert_path(states, path):
-    for state, (theta, cloud) in zip(states, path, strict=True):
-        np.testing.assert_allclose(state.theta, theta, rtol=1e-12, atol=1e-12)
-        np.testing.assert_allclose(state.particles, cloud, rtol=1e-12, atol=1e-12)
+def assert_path(steps, path):
+    """Against (theta, cloud, theta's gradient, scores) of every step."""
+    for (state, info), expected in zip(steps, path, strict=True):
+        found = (state.theta, state.particles, info.theta_score, info.scores)
+        for one, other in zip(found, expected, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
 
 
 def test_pgd():
     theta, x, path = hand.THETA, hand.PARTICLES, []
     for key in KEYS:
-        new_theta = theta + 0.03 * hand.grad_theta(theta, x)
-        x = x + H * hand.scores(theta, x) + np.sqrt(2 * H) * noise(key, x)  # the old theta
-        theta = new_theta
-        path.append((theta, x))
+        g, s = hand.grad_theta(theta, x), hand.scores(theta, x)  # both at the old pair
+        theta, x = theta + 0.03 * g, x + H * s + np.sqrt(2 * H) * noise(key, x)
+        path.append((theta, x, g, s))
     assert_path(three_steps(mx.pgd(hand.log_joint, 0.03, H)), path)
 
 
@@ -52,37 +53,63 @@ def maximiser(particles, data):
 
 
 def test_pmgd_does_not_lag():
-    x, path = hand.PARTICLES, []
+    theta, x, path = hand.THETA, hand.PARTICLES, []
     for key in KEYS:
-        a = np.mean(x)
+        g, a = hand.grad_theta(theta, x), np.mean(x)
         theta = np.array([a, np.log(np.mean((x - a) ** 2))])  # of the same cloud
         np.testing.assert_allclose(hand.grad_theta(theta, x), 0, atol=1e-12)
-        x = x + H * hand.scores(theta, x) + np.sqrt(2 * H) * noise(key, x)
-        path.append((theta, x))
+        s = hand.scores(theta, x)
+        x = x + H * s + np.sqrt(2 * H) * noise(key, x)
+        path.append((theta, x, g, s))
     assert_path(three_steps(mx.pgd(hand.log_joint, mx.exact_m_step(maximiser), H)), path)
 
 
-@pytest.mark.parametrize("method", ["svgd_em", "m_svgd_em"])
-def test_exact_m_step_fits_the_stein_methods(method):
-    # theta_{t+1} = theta*(x_t), whatever the look-ahead was.
-    algorithm = getattr(mx, method)(
-        hand.log_joint, mx.exact_m_step(maximiser), 0.1, mx.kernels.rbf(1.0)
-    )
-    state = algorithm.init(KEYS[0], jnp.array(hand.THETA), jnp.array(hand.PARTICLES))
-    for key in KEYS:
-        best = maximiser(state.particles, None)
-        state, _ = algorithm.step(key, state, jnp.array(hand.DATA))
-        np.testing.assert_allclose(state.theta, best, rtol=1e-12)
+def of_the_data(particles, data):
+    """A maximiser that needs both of its arguments."""
+    return maximiser(particles, data) + 0.1 * data
+
+
+KERNEL = mx.kernels.rbf(1.0)
+WITH_A_SLOT = {  # for an optimiser of theta
+    "svgd_em": lambda optimiser: mx.svgd_em(hand.log_joint, optimiser, 0.1, KERNEL),
+    "m_svgd_em": lambda optimiser: mx.m_svgd_em(hand.log_joint, optimiser, 0.1, KERNEL),
+    "asvgd_em": lambda optimiser: mx.asvgd_em(hand.log_joint, optimiser, 0.1, KERNEL),
+    "pgd": lambda optimiser: mx.pgd(hand.log_joint, optimiser, 0.1),
+    "soul": lambda optimiser: mx.soul(hand.log_joint, optimiser, 0.1),
+}
+
+
+@pytest.mark.parametrize("name", WITH_A_SLOT)
+def test_exact_m_step_fits_every_slot_for_theta(name):
+    # theta_{t+1} = theta*(x_t), whatever the look-ahead was; of SOUL's new chain, theta*(x_{t+1}).
+    before = jnp.array(hand.PARTICLES)
+    for state, _ in three_steps(WITH_A_SLOT[name](mx.exact_m_step(of_the_data))):
+        cloud = state.particles if name == "soul" else before
+        np.testing.assert_allclose(state.theta, of_the_data(cloud, hand.DATA), rtol=1e-12)
+        before = state.particles
+
+
+@pytest.mark.parametrize("name", WITH_A_SLOT)
+def test_an_optimiser_is_given_all_it_needs_for_the_gradient(name):
+    def update(updates, state, params, *, log_joint, particles, data):
+        def mean(theta):
+            return jnp.mean(jax.vmap(lambda x: log_joint(theta, x, data))(particles))
+
+        return 0.05 * jax.grad(mean)(params), state
+
+    by_itself = optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)
+    found, expected = (three_steps(WITH_A_SLOT[name](slot)) for slot in (by_itself, 0.05))
+    for (state, _), (other, _) in zip(found, expected, strict=True):
+        np.testing.assert_allclose(state.theta, other.theta, rtol=1e-12)
 
 
 def test_pqn():
     theta, x, path = hand.THETA, hand.PARTICLES, []
     for key in KEYS:
-        newton = np.linalg.solve(hand.hessian_theta(theta, x), hand.grad_theta(theta, x))
-        new_theta = theta - H * newton
-        x = x + H * hand.scores(theta, x) + np.sqrt(2 * H) * noise(key, x)
-        theta = new_theta
-        path.append((theta, x))
+        g, s = hand.grad_theta(theta, x), hand.scores(theta, x)
+        theta = theta - H * np.linalg.solve(hand.hessian_theta(theta, x), g)
+        x = x + H * s + np.sqrt(2 * H) * noise(key, x)
+        path.append((theta, x, g, s))
     assert_path(three_steps(mx.pqn(hand.log_joint, H)), path)
 
 
@@ -90,12 +117,10 @@ def test_ipla():
     theta, x, path = hand.THETA, hand.PARTICLES, []
     for key in KEYS:
         theta_key, x_key = jax.random.split(key)
-        new_theta = (
-            theta + H * hand.grad_theta(theta, x) + np.sqrt(2 * H / N) * noise(theta_key, theta)
-        )
-        x = x + H * hand.scores(theta, x) + np.sqrt(2 * H) * noise(x_key, x)
-        theta = new_theta
-        path.append((theta, x))
+        g, s = hand.grad_theta(theta, x), hand.scores(theta, x)
+        theta = theta + H * g + np.sqrt(2 * H / N) * noise(theta_key, theta)
+        x = x + H * s + np.sqrt(2 * H) * noise(x_key, x)
+        path.append((theta, x, g, s))
     assert_path(three_steps(mx.ipla(hand.log_joint, H)), path)
 
 
@@ -113,19 +138,21 @@ def test_ipla_without_theta_noise_is_pgd():
     np.testing.assert_allclose(after.theta - shaken, pgd_after.theta, rtol=1e-12)
 
 
-def soul_path(num_warmup=0, bounds=None):
+def soul_path(num_warmup=0, bounds=None, steps=(0.03, 0.03, 0.03)):
     theta, chain, path = hand.THETA, hand.PARTICLES, []
     theta = theta if bounds is None else np.clip(theta, *bounds)  # a start outside the box too
     for t, key in enumerate(KEYS):
-        x, states = chain[-1], []
+        x, states, scores = chain[-1], [], []
         for k in jax.random.split(key, N):
-            x = x + H * hand.grad_x(theta, x) + np.sqrt(2 * H) * noise(k, x)
+            scores.append(hand.grad_x(theta, x))
+            x = x + H * scores[-1] + np.sqrt(2 * H) * noise(k, x)
             states.append(x)
         chain = np.array(states)
+        g = hand.grad_theta(theta, chain)  # the new chain
         if t >= num_warmup:
-            theta = theta + 0.03 * hand.grad_theta(theta, chain)  # the new chain
+            theta = theta + steps[t - num_warmup] * g
             theta = theta if bounds is None else np.clip(theta, *bounds)
-        path.append((theta, chain))
+        path.append((theta, chain, g, np.array(scores)))
     return path
 
 
@@ -144,17 +171,22 @@ def test_soul_warmup_and_box():
 
 
 def test_soul_weighted_average():
-    schedule = optax.exponential_decay(0.03, 1, 0.5)
+    # Not an exponential decay, whose weights are the same up to a factor wherever it begins.
+    schedule = optax.linear_schedule(0.03, 0.0, 4)
     method = mx.soul(
         hand.log_joint, optax.sgd(schedule), H, num_warmup=1, averaging_weight=schedule
     )
-    states = three_steps(method)
-    weights = np.array([0.03, 0.015])
-    thetas = np.stack([states[1].theta, states[2].theta])
-    # optax schedules are computed in float32, hence the tolerance.
-    average = weights @ thetas / weights.sum()
+    states = [state for state, _ in three_steps(method)]
+    weights = np.array([0.03, 0.0225])
+    path = soul_path(num_warmup=1, steps=weights)
+    for state, (theta, *_) in zip(states, path, strict=True):
+        # optax schedules are computed in float32, hence the tolerance.
+        np.testing.assert_allclose(state.theta, theta, rtol=1e-7)
+    average = weights @ np.stack([path[1][0], path[2][0]]) / weights.sum()
     np.testing.assert_allclose(states[-1].theta_average, average, rtol=1e-7)
-    np.testing.assert_array_equal(states[0].theta, hand.THETA)
+    totals = [float(state.total_weight) for state in states]
+    np.testing.assert_allclose(totals, [0, 0.03, 0.0525], rtol=1e-6)
+    assert [int(state.num_steps) for state in states] == [1, 2, 3]
 
 
 def underdamped_noise(h, g, e, temperature=1.0):
@@ -188,7 +220,7 @@ def test_mpgd():
         u_key, x_key = jax.random.split(key)
         e_x, e_u = draw(noise(u_key, x), noise(x_key, x))
         x, u = x + c1 * u + c2 * s + e_x, w * u + kick * s + e_u
-        path.append((theta, x))
+        path.append((theta, x, -gradient, s))
     assert_path(three_steps(mx.mpgd(hand.log_joint, H, g, e), init_key), path)
 
 
@@ -258,7 +290,7 @@ def test_kipla_exponential():
         theta, v = theta + psi1 * v - psi2 * gradient + e_q, psi0 * v - psi1 * gradient + e_v
         e_q, e_v = warm(*(noise(k, x) for k in jax.random.split(x_key)))
         x, u = x + psi1 * u + psi2 * s + e_q, psi0 * u + psi1 * s + e_v
-        path.append((theta, x))
+        path.append((theta, x, -gradient, s))
     assert_path(three_steps(mx.kipla(hand.log_joint, H, g), init_key), path)
 
 
@@ -277,6 +309,6 @@ def test_kipla_splitting():
         new, new_x = -hand.grad_theta(theta, x), -hand.scores(theta, x)
         v = d**2 * v - d * H / 2 * (old + new) + cold * (d * e1 + e2)
         u = d**2 * u - d * H / 2 * (old_x + new_x) + warm * (d * e1_x + e2_x)
-        path.append((theta, x))
+        path.append((theta, x, -new, -new_x))
     method = mx.kipla(hand.log_joint, H, g, discretisation="kiplmc2")
     assert_path(three_steps(method, init_key), path)

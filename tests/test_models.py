@@ -51,8 +51,10 @@ def test_random_intercept_estimate_is_the_maximum():
     truth = RandomInterceptTheta(jnp.array(1.0), jnp.array(0.3), jnp.array(-0.5))
     y = model.simulate(jax.random.key(1), truth, 40, 5)
 
+    log_marginal = jax.jit(model.log_marginal)
+
     def loss(flat):
-        return -float(model.log_marginal(RandomInterceptTheta(*map(jnp.asarray, flat)), y))
+        return -float(log_marginal(RandomInterceptTheta(*map(jnp.asarray, flat)), y))
 
     best = scipy.optimize.minimize(loss, np.zeros(3), method="Nelder-Mead", tol=1e-12).x
     np.testing.assert_allclose(np.array(model.maximum_likelihood(y)), best, atol=1e-5)

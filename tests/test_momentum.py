@@ -1,8 +1,11 @@
 """The rules, one value at a time."""
 
+import inspect
+
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import marginax as mx
@@ -54,8 +57,80 @@ def test_look_ahead_extrapolates_the_difference_of_iterates():
 def test_bad_momentum(alpha):
     with pytest.raises(ValueError, match="momentum is"):
         mx.momentum.constant(alpha)
+
+
+@pytest.mark.parametrize(
+    ("step_size", "strong_convexity"),
+    [(2.0, 1.0), (0.1, 0.0), (1.0, 1.0), (-0.1, 1.0), (np.array([0.1, 0.2]), 0.4)],
+)
+def test_liu_needs_a_product_between_0_and_1(step_size, strong_convexity):
     with pytest.raises(ValueError, match="between 0 and 1"):
-        mx.momentum.liu(2.0, 1.0)
+        mx.momentum.liu(step_size, strong_convexity)
+
+
+@pytest.mark.parametrize("slot", ["theta_momentum", "particle_momentum"])
+def test_a_rule_that_was_not_called(slot):
+    m_svgd_em = inspect.unwrap(mx.m_svgd_em)  # as users have it, without the tests' type checker
+    for bad, words in ((mx.momentum.adaptive_restart, ".*; call it"), ("fast", "'fast', but")):
+        with pytest.raises(TypeError, match=f"{slot} is {words}"):
+            m_svgd_em(None, 0.1, 0.1, mx.kernels.rbf(1.0), **{slot: bad})
+
+
+CURVATURES = np.array([1.0, 5.0, 25.0])
+
+
+def cloud_of_groups():
+    keys = jax.random.split(jax.random.key(0))
+    shapes = ((8, 3), (8, 3, 2))
+    return [1.0 + jax.random.normal(k, shape) for k, shape in zip(keys, shapes, strict=True)]
+
+
+def run_of_groups(groups, rule):
+    """Clouds and counts of 40 steps of some of the groups, theta held where it is."""
+    curvatures = jnp.asarray(CURVATURES[groups])
+
+    def log_joint(theta, x, data):
+        quartic = jnp.sum(curvatures * x[0] ** 4)  # not alike up to time either
+        squares = x[0] ** 2 + jnp.sum(x[1] ** 2, axis=-1) + 0.5 * x[0] * x[1][:, 0]
+        return -0.5 * jnp.sum(curvatures * squares) - 0.05 * quartic + 0 * theta
+
+    method = mx.m_svgd_em(
+        log_joint,
+        optax.set_to_zero(),
+        0.03,
+        mx.kernels.blockwise(mx.kernels.rbf("mean")),
+        particle_momentum=rule,
+    )
+    start = [leaf[:, groups] for leaf in cloud_of_groups()]
+    return mx.trajectory(
+        jax.random.key(0),
+        method,
+        0.0,
+        start,
+        None,
+        40,
+        lambda state, info: (state.particles, state.particle_momentum_state),
+    ).history
+
+
+def test_per_group_is_the_rule_for_each_group_alone():
+    restart = mx.momentum.adaptive_restart()
+    clouds, counts = run_of_groups([0, 1, 2], mx.momentum.per_group(restart))
+    assert counts.shape == (40, 3)
+    restarted = np.asarray(counts) == 0
+    assert np.any(restarted.any(axis=1) & ~restarted.all(axis=1))  # some restart while others go on
+    for group in range(3):
+        alone, count = run_of_groups([group], restart)
+        np.testing.assert_array_equal(counts[:, group], count)
+        for together, apart in zip(clouds, alone, strict=True):
+            np.testing.assert_allclose(together[:, :, [group]], apart, rtol=1e-9, atol=1e-12)
+
+
+def test_a_constant_per_group_is_that_constant():
+    found, _ = run_of_groups([0, 1, 2], mx.momentum.per_group(0.5))
+    expected, _ = run_of_groups([0, 1, 2], 0.5)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12)
 
 
 def test_momentum_can_be_swept():

@@ -14,41 +14,43 @@ KERNEL = mx.kernels.rbf(1.3)
 
 
 def three_steps(algorithm):
-    """States after steps 1, 2 and 3."""
+    """States and infos of steps 1, 2 and 3."""
     return some_steps(algorithm, 3)
 
 
-def some_steps(algorithm, num_steps):
-    state = algorithm.init(jax.random.key(0), jnp.array(hand.THETA), jnp.array(hand.PARTICLES))
-    states = []
+def some_steps(algorithm, num_steps, particles=hand.PARTICLES):
+    state = algorithm.init(jax.random.key(0), jnp.array(hand.THETA), jnp.array(particles))
+    steps, step = [], jax.jit(algorithm.step)
     for _ in range(num_steps):
-        state, info = algorithm.step(jax.random.key(0), state, jnp.array(hand.DATA))
-        states.append(state)
-    return states
+        state, info = step(jax.random.key(0), state, jnp.array(hand.DATA))
+        steps.append((state, info))
+    return steps
 
 
-def assert_path(states, thetas, clouds, tolerance=1e-12):
-    for state, theta, cloud in zip(states, thetas, clouds, strict=True):
-        np.testing.assert_allclose(state.theta, theta, rtol=tolerance, atol=tolerance)
-        np.testing.assert_allclose(state.particles, cloud, rtol=tolerance, atol=tolerance)
+def assert_path(steps, path, tolerance=1e-12):
+    """Against (theta, cloud, theta's gradient, velocity) of every step."""
+    for (state, info), expected in zip(steps, path, strict=True):
+        found = (state.theta, state.particles, info.theta_score, info.velocity)
+        for one, other in zip(found, expected, strict=True):
+            np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance)
 
 
 def test_svgd_em():
-    theta, x = hand.THETA, hand.PARTICLES
-    thetas, clouds = [], []
+    theta, x, path = hand.THETA, hand.PARTICLES, []
     for _ in range(3):
-        theta = theta + GAMMA * hand.grad_theta(theta, x)
-        x = x + GAMMA_X * hand.stein_velocity(theta, x)  # the new theta
-        thetas.append(theta)
-        clouds.append(x)
-    assert_path(three_steps(mx.svgd_em(hand.log_joint, GAMMA, GAMMA_X, KERNEL)), thetas, clouds)
+        g = hand.grad_theta(theta, x)
+        theta = theta + GAMMA * g
+        phi = hand.stein_velocity(theta, x)  # the new theta
+        x = x + GAMMA_X * phi
+        path.append((theta, x, g, phi))
+    assert_path(three_steps(mx.svgd_em(hand.log_joint, GAMMA, GAMMA_X, KERNEL)), path)
 
 
 def nesterov_path(alpha_theta, alpha_x, num_steps=3, step=GAMMA, step_x=GAMMA_X):
     """Algorithm 1; alpha_* map (step, alignment) to the momentum of that step."""
     theta, x = hand.THETA, hand.PARTICLES
     theta_ahead, x_ahead = theta, x
-    thetas, clouds = [], []
+    path = []
     for t in range(num_steps):
         g = hand.grad_theta(theta_ahead, x)  # x, not x_ahead
         new_theta = theta_ahead + step * g
@@ -59,16 +61,15 @@ def nesterov_path(alpha_theta, alpha_x, num_steps=3, step=GAMMA, step_x=GAMMA_X)
         alpha = alpha_x(t, np.sum(phi * (new_x - x)))
         x_ahead = new_x + alpha * (new_x - x)  # from the iterates, not from x_ahead
         theta, x = new_theta, new_x
-        thetas.append(theta)
-        clouds.append(x)
-    return thetas, clouds
+        path.append((theta, x, g, phi))
+    return path
 
 
 def test_m_svgd_em_algorithm_1():
     method = mx.m_svgd_em(
         hand.log_joint, GAMMA, GAMMA_X, KERNEL, theta_momentum=0.9, particle_momentum=0.7
     )
-    assert_path(three_steps(method), *nesterov_path(lambda t, a: 0.9, lambda t, a: 0.7))
+    assert_path(three_steps(method), nesterov_path(lambda t, a: 0.9, lambda t, a: 0.7))
 
 
 def test_m_svgd_em_nesterov_schedule():
@@ -78,7 +79,7 @@ def test_m_svgd_em_nesterov_schedule():
     )
     schedule = [0.0, 1 / 4, 2 / 5]
     assert_path(
-        three_steps(method), *nesterov_path(lambda t, a: schedule[t], lambda t, a: schedule[t])
+        three_steps(method), nesterov_path(lambda t, a: schedule[t], lambda t, a: schedule[t])
     )
 
 
@@ -97,7 +98,7 @@ def test_m_svgd_em_adaptive_restart():
     )
     num_steps = 50
     theta_rule, x_rule = Restart(), Restart()
-    thetas, _ = nesterov_path(theta_rule, x_rule, num_steps, 0.1, 0.15)
+    path = nesterov_path(theta_rule, x_rule, num_steps, 0.1, 0.15)
     assert theta_rule.restarts > 0  # the path must exercise what it tests
     assert x_rule.restarts > 0
     end = mx.trajectory(
@@ -108,7 +109,7 @@ def test_m_svgd_em_adaptive_restart():
         jnp.array(hand.DATA),
         num_steps,
     )
-    np.testing.assert_allclose(end.history, np.array(thetas), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(end.history, [theta for theta, *_ in path], rtol=1e-9, atol=1e-9)
 
 
 def test_m_svgd_em_algorithm_2_adagrad():
@@ -116,7 +117,7 @@ def test_m_svgd_em_algorithm_2_adagrad():
     theta, x = hand.THETA, hand.PARTICLES
     theta_ahead, x_ahead = theta, x
     sum_theta, sum_x = np.zeros_like(theta), np.zeros_like(x)  # an accumulator each
-    thetas, clouds = [], []
+    path = []
     for _ in range(3):
         g = hand.grad_theta(theta_ahead, x)
         sum_theta = sum_theta + g**2
@@ -127,13 +128,12 @@ def test_m_svgd_em_algorithm_2_adagrad():
         new_x = x_ahead + eta * phi / np.sqrt(sum_x)
         x_ahead = new_x + alpha * (new_x - x)
         theta, x = new_theta, new_x
-        thetas.append(theta)
-        clouds.append(x)
+        path.append((theta, x, g, phi))
     adagrad = optax.adagrad(eta, initial_accumulator_value=0.0, eps=0.0)
     method = mx.m_svgd_em(
         hand.log_joint, adagrad, adagrad, KERNEL, theta_momentum=alpha, particle_momentum=alpha
     )
-    assert_path(three_steps(method), thetas, clouds)
+    assert_path(three_steps(method), path)
 
 
 class Coin:
@@ -155,22 +155,27 @@ class Coin:
 
 
 def test_coin_em():
-    theta_coin, x_coin = Coin(hand.THETA), Coin(hand.PARTICLES)
-    thetas, clouds = [], []
+    theta_coin, x_coin, path = Coin(hand.THETA), Coin(hand.PARTICLES), []
     for _ in range(3):
         g = hand.grad_theta(theta_coin.current, x_coin.current)
         phi = hand.stein_velocity(theta_coin.current, x_coin.current)  # the old theta
-        thetas.append(theta_coin.bet(g))
-        clouds.append(x_coin.bet(phi))
-    assert_path(three_steps(mx.coin_em(hand.log_joint, KERNEL)), thetas, clouds)
+        path.append((theta_coin.bet(g), x_coin.bet(phi), g, phi))
+    assert_path(three_steps(mx.coin_em(hand.log_joint, KERNEL)), path)
 
 
+@pytest.mark.parametrize("metric", [None, mx.metrics.curvature()], ids=repr)
 @pytest.mark.parametrize("kernel", [KERNEL, mx.kernels.rbf("median"), mx.kernels.imq(2.0)])
-def test_zero_momentum_is_svgd_em_bit_for_bit(kernel):
+def test_zero_momentum_is_svgd_em_bit_for_bit(kernel, metric):
     start = (jnp.array(hand.THETA), jnp.array(hand.PARTICLES), jnp.array(hand.DATA))
-    plain = mx.svgd_em(hand.log_joint, GAMMA, GAMMA_X, kernel)
+    plain = mx.svgd_em(hand.log_joint, GAMMA, GAMMA_X, kernel, particle_metric=metric)
     still = mx.m_svgd_em(
-        hand.log_joint, GAMMA, GAMMA_X, kernel, theta_momentum=0.0, particle_momentum=0.0
+        hand.log_joint,
+        GAMMA,
+        GAMMA_X,
+        kernel,
+        theta_momentum=0.0,
+        particle_momentum=0.0,
+        particle_metric=metric,
     )
     ends = [mx.trajectory(jax.random.key(0), method, *start, 50) for method in (plain, still)]
     np.testing.assert_array_equal(ends[0].history, ends[1].history)
@@ -213,30 +218,33 @@ def test_theta_held_fixed_is_a_sampler():
 def test_asvgd_em(restart):
     tau = 0.3  # large enough for the cloud to slow down within the six steps
     theta, x, y, k, last = hand.THETA, hand.PARTICLES, np.zeros_like(hand.PARTICLES), 0, 0.0
-    thetas, clouds, counts = [], [], []
+    path, counts = [], []
     for _ in range(6):
-        theta = theta + GAMMA * hand.grad_theta(theta, x)
-        y = k / (k + 3) * y + np.sqrt(tau) * hand.stein_velocity(theta, x)  # the new theta
+        g = hand.grad_theta(theta, x)
+        theta = theta + GAMMA * g
+        phi = hand.stein_velocity(theta, x)  # the new theta
+        y = k / (k + 3) * y + np.sqrt(tau) * phi
         x = x + np.sqrt(tau) * y
         speed = np.sqrt(np.sum(y**2))
         k, last = (0, 0.0) if restart and speed < last else (k + 1, speed)
-        thetas.append(theta)
-        clouds.append(x)
+        path.append((theta, x, g, phi))
         counts.append(k)
     method = mx.asvgd_em(hand.log_joint, GAMMA, tau, KERNEL, restart=restart)
-    states = some_steps(method, 6)
-    assert_path(states, thetas, clouds)
-    assert [int(state.momentum_count) for state in states] == counts
+    steps = some_steps(method, 6)
+    assert_path(steps, path)
+    assert [int(state.momentum_count) for state, _ in steps] == counts
     assert (0 in counts) == restart
 
 
 def test_m_svgd_em_in_a_metric():
     """u = L'x, t = L^-1 s, phi = L'^-1 phi_u, H at (theta_{t+1}, mean of x~), restart in H."""
-    theta, x = hand.THETA, hand.PARTICLES
+    # A start from which the momentum restarts, and once would not without H.
+    particles = np.array([[-0.4, 2.5], [1.1, 0.1], [0.1, -0.1]])
+    theta, x = hand.THETA, particles
     theta_ahead, x_ahead = theta, x
-    thetas, clouds, restarts, raised, k_theta, k_x = [], [], 0, 0, 0, 0
-    step_x = 0.9  # long, so that the particles' momentum restarts
-    for _ in range(8):
+    path, restarts, raised, told_apart, k_theta, k_x = [], 0, 0, 0, 0, 0
+    num_steps, step_x = 8, 0.9
+    for _ in range(num_steps):
         g = hand.grad_theta(theta_ahead, x)
         new_theta = theta_ahead + GAMMA * g
         k_theta = 0 if g @ (new_theta - theta) < 0 else k_theta + 1
@@ -252,12 +260,12 @@ def test_m_svgd_em_in_a_metric():
         h, phi = h * stiffness, phi / stiffness
         new_x = x_ahead + step_x * phi
         alignment = np.sum(phi * h * (new_x - x))
+        told_apart += alignment * np.sum(phi * (new_x - x)) < 0  # without H it would be wrong
         k_x = 0 if alignment < 0 else k_x + 1
         restarts += k_x == 0
         x_ahead = new_x + k_x / (k_x + 3) * (new_x - x)
         theta, x = new_theta, new_x
-        thetas.append(theta)
-        clouds.append(x)
+        path.append((theta, x, g, h * phi))
     restart = mx.momentum.adaptive_restart()
     method = mx.m_svgd_em(
         hand.log_joint,
@@ -270,8 +278,9 @@ def test_m_svgd_em_in_a_metric():
     )
     assert restarts > 0
     assert raised > 0
+    assert told_apart > 0
     # The library's least squares have a ridge of sqrt(eps).
-    assert_path(some_steps(method, 8), thetas, clouds, tolerance=1e-6)
+    assert_path(some_steps(method, num_steps, particles), path, tolerance=1e-6)
 
 
 def test_asvgd_em_recovers_from_its_restarts():

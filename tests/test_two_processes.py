@@ -19,7 +19,8 @@ SCRIPT = Path(__file__).parent / "in_processes.py"
 HEARTBEAT = 10  # as in the script
 LIMIT = 120  # seconds, for anything; a run takes about ten
 
-pytestmark = pytest.mark.slow
+# Together, so that the answer of one process is found once.
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("two processes")]
 
 
 def free_port():

@@ -1,0 +1,185 @@
+"""Mutants: one small bug at a time in a copy of the package, and whether a test sees it.
+
+    python tests/mutants.py --module momentum --sample 5 --seed 0 --jobs 1
+
+Not a test, and not collected. A mutant that is killed takes about half a minute, one that survives
+all the minutes of its module's tests. Survivors are either equivalent to what they replaced or
+something that no test looks at.
+"""
+
+import argparse
+import ast
+import concurrent.futures
+import copy
+import difflib
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "marginax"
+BY_HAND = ["test_stein_methods", "test_langevin_methods", "test_rescale", "test_contract"]
+# The tests of a module, those that fail fastest first; the key is a part of the module's path.
+TESTS = {
+    "stein": ["test_stein", "test_kernel_algebra", "test_kernels", *BY_HAND],
+    "momentum": ["test_momentum", "test_stein_methods", "test_local", "test_rescale"],
+    "langevin": ["test_langevin", "test_langevin_methods", "test_rescale", "test_closed_forms"],
+    "algorithms/": ["test_checks", *BY_HAND, "test_closed_forms", "test_local"],
+}
+COMPARISONS = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
+}  # fmt: skip
+OPERATORS = {
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Pow: ast.Mult,
+    ast.MatMult: ast.Add, ast.FloorDiv: ast.Mult, ast.Mod: ast.Mult,
+}  # fmt: skip
+
+
+class Mutant(NamedTuple):
+    """A module with one change.
+
+    Attributes:
+        path: of the module, relative to the package.
+        line: where the change is.
+        source: the changed module.
+        change: the lines that differ.
+    """
+
+    path: str
+    line: int
+    source: str
+    change: str
+
+
+def main() -> int:
+    """Reads the command line, runs the mutants and prints what became of each."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--module", default="", help="only modules whose path holds this")
+    parser.add_argument("--sample", type=int, help="so many of them, at random")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--timeout", type=float, default=900, help="seconds for one mutant")
+    parser.add_argument("--list", action="store_true", help="print the mutants and run nothing")
+    given = parser.parse_args()
+    found = [m for path in modules(given.module) for m in mutants_of(path)]
+    if given.sample is not None:
+        found = random.Random(given.seed).sample(found, min(given.sample, len(found)))
+    print(f"{len(found)} mutants", flush=True)
+    if given.list:
+        print("\n".join(f"{m.path}:{m.line}\n{m.change}" for m in found))
+        return 0
+    survivors = 0
+    with concurrent.futures.ThreadPoolExecutor(given.jobs) as pool:
+        for mutant, verdict in pool.map(lambda m: (m, fate(m, given.timeout)), found):
+            survivors += verdict.startswith("SURVIVED")
+            print(f"{verdict}  {mutant.path}:{mutant.line}\n{mutant.change}", flush=True)
+    print(f"{survivors} of {len(found)} survived")
+    return 0
+
+
+def modules(part: str) -> list[Path]:
+    """The modules that have a line in `TESTS`, or those whose path holds `part`."""
+    paths = [PACKAGE / f"{name}.py" for name in ("stein", "momentum", "langevin")]
+    paths += sorted(p for p in (PACKAGE / "algorithms").glob("*.py") if p.stem != "__init__")
+    return [p for p in paths if part in str(p.relative_to(PACKAGE))]
+
+
+def mutants_of(path: Path) -> Iterator[Mutant]:
+    """Every mutant of a module; comments and layout are lost in all of them alike."""
+    tree = ast.parse(path.read_text())
+    plain = ast.unparse(tree)
+    seen = {plain}
+    for index, node in enumerate(ast.walk(tree)):
+        for number in range(len(list(changes(copy.deepcopy(node))))):
+            other = copy.deepcopy(tree)
+            target = list(ast.walk(other))[index]
+            change = list(changes(target))[number]
+            change()
+            source = ast.unparse(other)
+            if source not in seen:
+                seen.add(source)
+                yield Mutant(
+                    str(path.relative_to(PACKAGE)),
+                    getattr(node, "lineno", 0),
+                    source,
+                    difference(plain, source),
+                )
+
+
+def changes(node: ast.AST) -> Iterator:
+    """Functions that change this node in place, one way each."""
+
+    def to(**fields):
+        return lambda: [setattr(node, name, value) for name, value in fields.items()]
+
+    match node:
+        case ast.BinOp(op=op) if type(op) in OPERATORS:
+            yield to(op=OPERATORS[type(op)]())
+        case ast.Compare(ops=[op, *rest]):
+            yield to(ops=[COMPARISONS[type(op)](), *rest])
+        case ast.BoolOp(op=op):
+            yield to(op=ast.Or() if isinstance(op, ast.And) else ast.And())
+        case ast.Constant(value=bool(value)):
+            yield to(value=not value)
+        case ast.Constant(value=int() | float() as value):
+            yield from (to(value=value + 1), to(value=value - 1), to(value=value * 2))
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            yield to(op=ast.UAdd(), operand=operand)
+        case ast.If(test=ast.UnaryOp(op=ast.Not(), operand=test)):
+            yield to(test=test)
+        case ast.If(test=test) | ast.IfExp(test=test):
+            yield to(test=ast.UnaryOp(ast.Not(), test))
+        case ast.Call(args=args, keywords=keywords):
+            if len(args) == 2 and not any(isinstance(a, ast.Starred) for a in args):
+                yield to(args=args[::-1])
+            for i in range(len(keywords)):
+                yield to(keywords=keywords[:i] + keywords[i + 1 :])
+
+
+def difference(before: str, after: str) -> str:
+    """The changed lines, old and new."""
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=0)
+    return "\n".join(f"    {line}" for line in list(lines)[2:] if not line.startswith("@@"))
+
+
+def fate(mutant: Mutant, timeout: float) -> str:
+    """Runs the module's tests on a copy of the package with the mutant in it."""
+    names = next(tests for part, tests in TESTS.items() if part in mutant.path)
+    files = [str(ROOT / "tests" / f"{name}.py") for name in names]
+    with tempfile.TemporaryDirectory() as folder:
+        package = Path(folder) / "marginax"
+        shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
+        (package / mutant.path).write_text(mutant.source)
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-m", "not slow", "--tb=no"]
+        command += ["-p", "no:cacheprovider", "--no-header", *files]
+        environment = os.environ | {"PYTHONPATH": folder, "PYTHONDONTWRITEBYTECODE": "1"}
+        child = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            said, _ = child.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            os.killpg(child.pid, 9)
+            child.communicate()
+            return "killed (time)"
+    if child.returncode == 0:
+        return "SURVIVED"
+    failed = [line for line in said.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    return f"killed by {failed[0].split()[1].split('/')[-1] if failed else said.strip()[-200:]}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
