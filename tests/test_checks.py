@@ -187,7 +187,7 @@ def test_bad_options(make, bad, error, sentence):
 
 def test_bounds_unlike_theta():
     method = mx.soul(MODEL.log_joint, 0.1, 0.1, theta_bounds=({"a": 0.0}, 1.0))
-    with pytest.raises(ValueError, match=r"a bound \{'a': 0.0\}, which is neither one"):
+    with pytest.raises(ValueError, match=r"theta_bounds is \{'a': 0.0\}, which is neither one"):
         method.init(jax.random.key(0), 0.0, X)
 
 
