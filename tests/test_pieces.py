@@ -99,7 +99,7 @@ def test_sums_and_maps_in_pieces(cloud, problem, size):
 
 @pytest.mark.parametrize(
     ("over", "metric", "rows"),
-    [("leading", "curvature", 57), ("leading", None, 1), ("coordinates", "curvature", 110)],
+    [("leading", "curvature", 57), ("leading", None, 1), ("coordinates", None, 110)],
 )
 def test_a_step_in_pieces_is_the_step(problem, cloud, over, metric, rows, monkeypatch):
     algorithm = method(problem, over, mx.metrics.curvature() if metric else None)
@@ -126,6 +126,22 @@ def test_blocks_across_groups_are_not_cut(problem, cloud, over, metric, monkeypa
     at_a_time(monkeypatch, 10)
     # A curvature over more numbers than there are particles makes more of rounding.
     close(one_step(algorithm, problem, cloud), expected, 1e-6)
+
+
+@pytest.mark.parametrize(("over", "largest"), [("coordinates", 64), ("leading", 1)])
+def test_a_curvature_that_is_random_within_groups_is_not_cut(over, largest, monkeypatch):
+    """The bug: other weights of the probes in a piece than in the whole, and other steps."""
+
+    def together(theta, x, y):
+        return -0.5 * (x @ x + 1.6 * x[0] * x[1]) - 0.5 * jnp.sum((y - x[0] - theta) ** 2)
+
+    y = jax.random.normal(jax.random.key(0), (G, 3))
+    problem = mx.Problem.grouped(together, y, theta=0.0, latent=jnp.zeros(2))
+    algorithm = method(problem, over, mx.metrics.curvature(largest_block=largest))
+    cloud = jax.random.normal(jax.random.key(1), (N, G, 2))
+    expected = one_step(algorithm, problem, cloud)
+    at_a_time(monkeypatch, 20)
+    close(one_step(algorithm, problem, cloud), expected, 1e-9)
 
 
 def test_a_batch_in_pieces_counts_for_all_groups(problem, cloud, monkeypatch):

@@ -11,6 +11,7 @@ kernel, or `moment_matched`, is at rest does not change; a kernel of distances m
 whitened coordinates, so that a fixed bandwidth is in posterior standard deviations.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -48,11 +49,13 @@ class Metric:
             kernel's blocks.
         name: how it was asked for.
         over: its own blocks, if they are not the kernel's.
+        largest_block: blocks with more numbers than this are diagonal.
     """
 
     factor: Callable[[LogJoint, Theta, Particles, Data, Over], "Factors"]
     name: str
-    over: Over | None = None
+    over: Over | None
+    largest_block: int
 
     def __repr__(self) -> str:
         return self.name
@@ -101,7 +104,7 @@ def curvature(over: Over | None = None, *, largest_block: Count = 64) -> Metric:
         return Factors(found, *zip(*pairs, strict=True))
 
     words = "" if over is None else f"over={over!r}, "
-    return Metric(factor, f"curvature({words}largest_block={largest})", over)
+    return Metric(factor, f"curvature({words}largest_block={largest})", over, largest)
 
 
 def flow(
@@ -120,11 +123,22 @@ def flow(
     """
     on_some = partial(_flow, kernel, metric, log_joint, theta)
     size = piece_size(log_joint, particles, ROWS)
-    blocks = (kernel.over, kernel.over if metric is None or metric.over is None else metric.over)
-    apart = kernel.within and all(over in WITHIN_GROUPS for over in blocks)
-    if size is None or not apart:
+    if size is None or not _groups_move_alone(kernel, metric, particles):
         return on_some(particles, data)
     return map_over_groups(on_some, particles, data, size)
+
+
+def _groups_move_alone(kernel: stein.Kernel, metric: Metric | None, particles: Particles) -> bool:
+    """Whether a group moves as it would among any others."""
+    if not (kernel.within and kernel.over in WITHIN_GROUPS):
+        return False
+    if metric is None:
+        return True
+    # Probes see coordinates of one group apart on average only, with weights that change with the
+    # number of blocks; of a whole group the curvature is exact.
+    numbers = sum(math.prod(leaf.shape[2:]) for leaf in jax.tree.leaves(particles))
+    over = kernel.over if metric.over is None else metric.over
+    return bool(over == "leading") and numbers <= metric.largest_block
 
 
 def _flow(
