@@ -19,7 +19,7 @@ from jaxtyping import PyTree
 
 from marginax.fingerprints import digest, plain, what_differs
 
-__all__ = ["Checkpoint", "CheckpointError", "Store", "open_store"]
+__all__ = ["Checkpoint", "CheckpointError", "Store", "open_store", "orbax"]
 
 
 class CheckpointError(RuntimeError):
@@ -58,6 +58,17 @@ class Store:
     close: Callable[[], None]
 
 
+def orbax() -> Any:
+    """The library, or what to install."""
+    try:
+        import orbax.checkpoint  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise ImportError(
+            "checkpoint needs orbax: install it with `pip install 'marginax[checkpoint]'`."
+        ) from error
+    return orbax.checkpoint
+
+
 def open_store(checkpoint: Checkpoint, prints: dict[str, str]) -> Store:
     """Opens the folder, and refuses it if it belongs to another run.
 
@@ -65,13 +76,7 @@ def open_store(checkpoint: Checkpoint, prints: dict[str, str]) -> Store:
         checkpoint: where.
         prints: what identifies this run, part by part, from `fingerprints.of_run`.
     """
-    try:
-        import orbax.checkpoint as ocp  # type: ignore[import-untyped]
-    except ImportError as error:
-        raise ImportError(
-            "checkpoint needs orbax: install it with `pip install 'marginax[checkpoint]'`."
-        ) from error
-
+    ocp = orbax()
     directory = Path(checkpoint.directory).absolute()
     try:
         options = ocp.CheckpointManagerOptions(

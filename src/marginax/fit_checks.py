@@ -7,6 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from marginax import natural
+from marginax.checkpoint import orbax
+from marginax.checks import is_integer
 from marginax.problem import Problem
 
 __all__ = ["check_fit"]
@@ -32,7 +34,7 @@ def check_fit(problem: Any, key: Any, counts: dict[str, Any], checkpoint: Any) -
             f"key is {key!r}, which is no random key: give `jax.random.key(0)`, or another seed."
         )
     for name, value in counts.items():
-        if value is not None and not (isinstance(value, int | np.integer) and value >= 1):
+        if value is not None and not (is_integer(value) and value >= 1):
             start = " start" if name == "restarts" else ""
             raise ValueError(
                 f"{name} is {value!r}, but there must be at least one{start}: give an integer of "
@@ -40,12 +42,7 @@ def check_fit(problem: Any, key: Any, counts: dict[str, Any], checkpoint: Any) -
             )
     natural.shown_names(problem)  # refuses names that do not fit theta
     if checkpoint is not None:
-        try:
-            import orbax.checkpoint  # type: ignore[import-untyped]  # noqa: F401
-        except ImportError as error:
-            raise ImportError(
-                "checkpoint needs orbax: install it with `pip install 'marginax[checkpoint]'`."
-            ) from error
+        orbax()
 
 
 def _article(value: Any) -> str:

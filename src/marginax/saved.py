@@ -4,7 +4,6 @@ The problem is code and data of yours and is not in the file; whoever reads it b
 and a checksum of its data tells whether it is the same.
 """
 
-import hashlib
 import json
 from dataclasses import asdict
 from pathlib import Path
@@ -15,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from marginax.diagnostics.check import CloudCheck
+from marginax.fingerprints import digest
 from marginax.inference.likelihood import Evidence
 from marginax.inference.refresh import Posterior
 from marginax.natural import shown_names
@@ -141,19 +141,14 @@ def _fields(
 
 def fingerprint(problem: Problem) -> dict[str, Any]:
     """What tells two problems apart without comparing code; precision on its own."""
-    rounded, exact, dtypes = hashlib.sha256(), hashlib.sha256(), []
-    for leaf in jax.tree.leaves(problem.data):
-        values = np.ascontiguousarray(leaf)
-        dtypes.append(str(values.dtype))
-        rounded.update(f"{values.shape}{values.dtype.kind}".encode())
-        rounded.update(values.astype(SINGLE.get(values.dtype.kind, values.dtype)).tobytes())
-        exact.update(values.tobytes())
+    data = [np.asarray(leaf) for leaf in jax.tree.leaves(problem.data)]
+    rounded = [leaf.astype(SINGLE.get(leaf.dtype.kind, leaf.dtype)) for leaf in data]
     return {
         "names": list(shown_names(problem)),
         "latents": [list(leaf.shape) for leaf in jax.tree.leaves(problem.start_latent())],
-        "data": rounded.hexdigest(),
-        "dtypes": dtypes,
-        "exact data": exact.hexdigest(),
+        "data": digest(rounded),
+        "dtypes": [str(leaf.dtype) for leaf in data],
+        "exact data": digest(data),
     }
 
 
