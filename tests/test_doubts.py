@@ -56,10 +56,10 @@ def test_a_wide_but_inner_maximum_is_at_no_edge():
 
 def ran_to(ends):
     statuses = ("converged",) * len(ends)
-    reason = agreement(ends, statuses, 1e-2)
+    agree, reason = agreement(ends, statuses, 1e-2)
     theta = jnp.asarray(ends)[:, 0]
     words = (*("converged", reason), 1, {}, statuses, statuses, (1,) * len(ends))
-    return Run(theta, None, None, None, *words)
+    return Run(theta, None, None, None, *words, starts_agree=agree)
 
 
 def test_runs_that_disagree_are_doubted_without_a_likelihood():

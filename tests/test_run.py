@@ -15,6 +15,7 @@ from toy_run import KERNEL, METHODS, NEVER, TOY, X, Y, run
 import marginax as mx
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block_size", [7, 100])
 @pytest.mark.parametrize("name", ["m_svgd_em", "mpgd"])
 def test_run_is_trajectory_cut_into_blocks(name, block_size):
@@ -110,6 +111,7 @@ print(run.status, run.num_steps >= 1000, run.reason)
 """
 
 
+@pytest.mark.slow
 def test_ctrl_c_as_a_signal():
     ran = subprocess.run(
         [sys.executable, "-c", CTRL_C], capture_output=True, text=True, check=False, timeout=120
@@ -159,6 +161,7 @@ def test_one_restart_is_not_compared_with_others():
     assert ran.reason.startswith("All 20 steps were taken")
 
 
+@pytest.mark.slow
 def test_restarts_agree_and_each_is_the_run_alone():
     starts = jnp.array([-3.0, 0.0, 3.0])
     clouds = jax.random.normal(jax.random.key(5), (3, 20, 20))
@@ -211,9 +214,11 @@ def test_restarts_that_disagree_say_so():
     ran = run(method, jnp.array([-0.5, 0.5]), cloud, None, restarts=2, max_steps=20_000)
     assert ran.converged
     assert "DISAGREE" in ran.reason
+    assert not ran.starts_agree
     assert "from -1 to 1" in ran.reason
 
 
+@pytest.mark.slow
 def test_one_diverging_start_leaves_the_others_alone():
     def one_sided(theta, x, y):  # theta above zero runs away, below it settles at -1
         return jnp.where(theta > 0, theta**2, -((theta + 1) ** 2)) - 0.5 * jnp.sum(x**2)
@@ -230,6 +235,7 @@ def test_one_diverging_start_leaves_the_others_alone():
     assert bool(jnp.isfinite(ran.theta[1]))
 
 
+@pytest.mark.slow
 def test_the_estimate_of_a_noisy_method_is_an_average():
     ran = run(METHODS["pgd"](0.1), max_steps=6000, block_size=50, stop=NEVER)
     history = mx.trajectory(jax.random.key(2), METHODS["pgd"](0.1), 0.0, X, Y, 6000).history

@@ -53,6 +53,7 @@ class Run:
         clouds: a `diagnostics.CloudCheck` per start: whether its cloud can be believed. Empty if
             `check_cloud` is False, or the algorithm has a chain instead of a cloud or does not know
             its log joint.
+        starts_agree: False if starts that converged ended at different thetas.
     """
 
     theta: Theta
@@ -67,6 +68,7 @@ class Run:
     reasons: tuple[str, ...]
     steps: tuple[int, ...]
     clouds: tuple[CloudCheck, ...] = ()
+    starts_agree: bool = True
 
     @property
     def converged(self) -> bool:
@@ -96,7 +98,10 @@ class Run:
         return "\n".join(lines)
 
 
-_STATIC = ("status", "reason", "num_steps", "timings", "statuses", "reasons", "steps", "clouds")
+_STATIC = (
+    *("status", "reason", "num_steps", "timings", "statuses", "reasons", "steps", "clouds"),
+    "starts_agree",
+)
 
 
 def _flatten(run: Run) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
@@ -113,8 +118,8 @@ def _unflatten(static: tuple[Any, ...], leaves: Any) -> Run:
 jax.tree_util.register_pytree_node(Run, _flatten, _unflatten)
 
 
-def agreement(theta: np.ndarray, statuses: tuple[str, ...], tolerance: float) -> str:
-    """Whether the converged starts ended at the same theta, in a sentence.
+def agreement(theta: np.ndarray, statuses: tuple[str, ...], tolerance: float) -> tuple[bool, str]:
+    """Whether the converged starts ended at the same theta, and that in a sentence.
 
     Args:
         theta: the estimates, one row per start.
@@ -124,13 +129,13 @@ def agreement(theta: np.ndarray, statuses: tuple[str, ...], tolerance: float) ->
     done = theta[[status == "converged" for status in statuses]]
     count = f"{len(done)} of {len(statuses)} starts converged"
     if len(done) < 2:
-        return f"{count}, so there is nothing to compare."
+        return True, f"{count}, so there is nothing to compare."
     spread = done.max(axis=0) - done.min(axis=0)
     allowed = 5 * tolerance * np.maximum(1.0, np.abs(done).max(axis=0))
     if np.all(spread <= allowed):
-        return f"{count} and agree: their thetas lie within {spread.max(initial=0.0):.1e}."
+        return True, f"{count} and agree: their thetas lie within {spread.max(initial=0.0):.1e}."
     worst = int(np.argmax(spread / allowed))
-    return (
+    return False, (
         f"{count} but DISAGREE: coordinate {worst} of theta ranges from {done[:, worst].min():.4g} "
         f"to {done[:, worst].max():.4g}. The likelihood may have several maxima, or the tolerance "
         "is too loose."

@@ -204,7 +204,7 @@ def _result(
         )
     statuses = tuple(ending.status for ending in endings)
     reasons = tuple(ending.reason for ending in endings)
-    status, reason = endings[0]
+    (status, reason), agree = endings[0], True
     records = jax.tree.map(lambda leaf: leaf[:, : int(lanes.num_blocks.max())], lanes.records)
     if setup.restarts is None:
         records = jax.tree.map(lambda leaf: leaf[0], records)
@@ -217,7 +217,7 @@ def _result(
         )
         status = next((s for s in statuses if s != "converged"), "converged")
         if setup.restarts > 1:
-            reason = agreement(flat, statuses, setup.stop.tolerance or 1e-2)
+            agree, reason = agreement(flat, statuses, setup.stop.tolerance or 1e-2)
     return Run(
         theta=theta,
         particles=state.particles,
@@ -230,6 +230,7 @@ def _result(
         statuses=statuses,
         reasons=reasons,
         steps=tuple(int(steps) for steps in lanes.num_steps),
+        starts_agree=agree,
     )
 
 

@@ -48,7 +48,10 @@ def write_fit(fit: Any, path: str | Path) -> None:
         "timings": fit.timings,
         "run": {
             name: getattr(fit.run, name)
-            for name in ("status", "reason", "num_steps", "timings", "statuses", "reasons", "steps")
+            for name in (
+                *("status", "reason", "num_steps", "timings"),
+                *("statuses", "reasons", "steps", "starts_agree"),
+            )
         },
         "clouds": [asdict(cloud) for cloud in fit.run.clouds],
     }

@@ -136,7 +136,7 @@ def _of_the_particles(ran: Run) -> list[str]:
     said = []
     if not ran.converged:
         said.append(f"The particles did not come to rest: {ran.reason}")
-    elif "DISAGREE" in ran.reason:  # `result.agreement`
+    elif not ran.starts_agree:
         said.append(f"Starts disagree, and nothing tells which is best: {ran.reason}")
     if ran.cloud is not None and not ran.cloud.ok:
         said += ran.cloud.warnings
