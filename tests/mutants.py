@@ -2,25 +2,28 @@
 
     python tests/mutants.py --module momentum --sample 5 --seed 0 --jobs 1
 
-Not a test, and not collected. A mutant that is killed takes about half a minute, one that survives
-all the minutes of its module's tests. Survivors are either equivalent to what they replaced or
-something that no test looks at.
+Not a test, and not collected. A mutant that is killed takes some ten seconds, one that survives all
+the minutes of its tests. Survivors are either equivalent to what they replaced or something
+that no test looks at. A mutant that never ends is counted apart.
 """
 
 import argparse
 import ast
+import collections
 import concurrent.futures
 import copy
 import difflib
+import multiprocessing
 import os
 import random
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
+
+import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "marginax"
@@ -32,6 +35,9 @@ TESTS = {
     "langevin": ["test_langevin", "test_langevin_methods", "test_rescale", "test_closed_forms"],
     "algorithms/": ["test_checks", *BY_HAND, "test_closed_forms", "test_local"],
 }
+# Processes that begin with these imported, and without the package and what checks its types.
+SERVER = multiprocessing.get_context("forkserver")
+SERVER.set_forkserver_preload(["jax", "optax", "scipy.stats"])
 COMPARISONS = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq,
     ast.NotEq: ast.Eq, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
@@ -75,12 +81,17 @@ def main() -> int:
     if given.list:
         print("\n".join(f"{m.path}:{m.line}\n{m.change}" for m in found))
         return 0
-    survivors = 0
+    fates = collections.Counter()
     with concurrent.futures.ThreadPoolExecutor(given.jobs) as pool:
+        whole = {kind(m.path): m._replace(source=(PACKAGE / m.path).read_text()) for m in found}
+        for mutant, verdict in pool.map(lambda m: (m, fate(m, 3600)), whole.values()):
+            if verdict != "SURVIVED":
+                sys.exit(f"The tests of {mutant.path} fail without a mutant: {verdict}")
+        print("The tests pass without a mutant.", flush=True)
         for mutant, verdict in pool.map(lambda m: (m, fate(m, given.timeout)), found):
-            survivors += verdict.startswith("SURVIVED")
+            fates[verdict.split()[0]] += 1
             print(f"{verdict}  {mutant.path}:{mutant.line}\n{mutant.change}", flush=True)
-    print(f"{survivors} of {len(found)} survived")
+    print(f"Of {len(found)}: " + ", ".join(f"{count} {fate}" for fate, count in fates.items()))
     return 0
 
 
@@ -149,36 +160,54 @@ def difference(before: str, after: str) -> str:
     return "\n".join(f"    {line}" for line in list(lines)[2:] if not line.startswith("@@"))
 
 
+def kind(path: str) -> str:
+    """The line of `TESTS` that a module belongs to."""
+    return next(part for part in TESTS if part in path)
+
+
 def fate(mutant: Mutant, timeout: float) -> str:
     """Runs the module's tests on a copy of the package with the mutant in it."""
-    names = next(tests for part, tests in TESTS.items() if part in mutant.path)
-    files = [str(ROOT / "tests" / f"{name}.py") for name in names]
+    names = TESTS[kind(mutant.path)]
     with tempfile.TemporaryDirectory() as folder:
         package = Path(folder) / "marginax"
         shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
         (package / mutant.path).write_text(mutant.source)
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-m", "not slow", "--tb=no"]
-        command += ["-p", "no:cacheprovider", "--no-header", *files]
-        environment = os.environ | {"PYTHONPATH": folder, "PYTHONDONTWRITEBYTECODE": "1"}
-        child = subprocess.Popen(
-            command,
-            cwd=ROOT,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
-        try:
-            said, _ = child.communicate(timeout=timeout)
-        except subprocess.TimeoutExpired:
-            os.killpg(child.pid, 9)
-            child.communicate()
-            return "killed (time)"
-    if child.returncode == 0:
-        return "SURVIVED"
-    failed = [line for line in said.splitlines() if line.startswith(("FAILED", "ERROR"))]
-    return f"killed by {failed[0].split()[1].split('/')[-1] if failed else said.strip()[-200:]}"
+        said = Path(folder) / "said"
+        for tier in ("not slow", "slow"):
+            child = SERVER.Process(target=run_tests, args=(folder, names, tier, said))
+            child.start()
+            child.join(timeout)
+            if child.is_alive():
+                child.kill()
+                child.join()
+                return "TIMED OUT"
+            if child.exitcode != 0:
+                break
+        else:
+            return "SURVIVED"
+        lines = said.read_text().splitlines()
+    failed = [line for line in lines if line.startswith(("FAILED", "ERROR"))]
+    if not failed:  # a process that ended otherwise says nothing about the tests
+        return f"BROKEN {lines[-3:]}"
+    return f"killed by {failed[0].split()[1].split('/')[-1]}"
+
+
+def run_tests(folder: str, names: list[str], tier: str, said: Path) -> None:
+    """In a process of its own: the tests, with the package in `folder` instead of ours."""
+    with said.open("w") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    sys.path.insert(0, folder)
+    sys.dont_write_bytecode = True
+    os.environ |= {
+        "PYTHONPATH": folder,
+        # Most programs are those of the package without the mutant: they are compiled once.
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
+    os.chdir(ROOT)
+    files = [str(ROOT / "tests" / f"{name}.py") for name in names]
+    options = ["-x", "-m", tier, "--tb=no", "-p", "no:cacheprovider", "--no-header"]
+    os._exit(pytest.main([*options, *files]))
 
 
 if __name__ == "__main__":
