@@ -4,9 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # A test process that crashes ends the run: without it, another would start and wait for ever.
-PARALLEL := -n auto --dist loadgroup --max-worker-restart 0
+PARALLEL := -n auto --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
-.PHONY: demo test coverage lint bench docs clean
+.PHONY: demo test quick coverage lint bench docs clean
 
 demo: $(READY)
 	$(BIN)/marginax reproduce --quick --out out
@@ -15,6 +15,10 @@ demo: $(READY)
 test: $(READY)
 	$(BIN)/pytest $(PARALLEL)
 	JAX_ENABLE_X64=0 $(BIN)/pytest $(PARALLEL) -m float32
+
+# What takes seconds; the rest of the tests is for `make test`.
+quick: $(READY)
+	$(BIN)/pytest $(PARALLEL) -m "not slow"
 
 # Lines of the package that the float64 tests run, without the processes that tests start.
 coverage: $(READY)

@@ -14,9 +14,6 @@ DATA = Path(__file__).parent / "data"
 TOY, LOGISTIC = (np.load(DATA / f"{name}_published.npz") for name in ("toy", "logistic"))
 
 
-pytestmark = pytest.mark.xdist_group("as published")  # the paths are computed once
-
-
 @pytest.fixture(scope="module")
 def toy_paths():
     """theta~ of 4 momenta x 20 starts x 1000 records, the start itself first."""
@@ -64,6 +61,7 @@ def test_toy_iterations(toy_paths):
     np.testing.assert_allclose(found, expected, atol=0.1)
 
 
+@pytest.mark.slow
 def test_logistic_trajectories():
     """Prior standard deviation 5, the split with random_state 45, step 0.01."""
     model, data = mx.models.LogisticRegression(25.0), mx.models.wisconsin(45).train

@@ -15,6 +15,7 @@ RECORDED = np.load(Path(__file__).parent / "data" / "network_published.npz")
 MOMENTA = (0.0, 0.3, 0.5, 0.9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("init", [0.0, pytest.param(2.0, marks=pytest.mark.slow)])
 def test_network_trajectories(init):
     """Test error, mean of logs, alpha and beta of the first 100 steps, in the recorded float32."""

@@ -40,6 +40,7 @@ def mean_map(algorithm, n, d):
     return average @ full @ spread
 
 
+@pytest.mark.slow
 def test_pgd_rate():
     h = 2 / (2 + D)
     a = mean_map(mx.pgd(MODEL.log_joint, h, h), N, D)
@@ -48,6 +49,7 @@ def test_pgd_rate():
     np.testing.assert_allclose(rate, np.sqrt(D**2 + 4) / (D + 2), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_pqn_rate():
     h = 2 / 3
     a = mean_map(mx.pqn(MODEL.log_joint, h), N, D)
@@ -84,6 +86,7 @@ STATIONARY = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STATIONARY)
 def test_stationary_variance_of_theta(name, key):
     algorithm, q = STATIONARY[name]
@@ -131,6 +134,7 @@ def test_kipla_theta_is_at_temperature_one_over_n(discretisation, key):
     assert abs(variance - exact) < exact * (0.06 + 4 * np.sqrt(2 / replicas))
 
 
+@pytest.mark.slow
 def test_mpgd_and_soul_find_the_estimate(key):
     y = jnp.array([1.0, 2.0, 6.0])
     particles = jnp.zeros((50, 3))

@@ -188,6 +188,7 @@ def test_trajectory_is_the_step_repeated(name, key):
     assert_trees_close(end.state, state, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.slow
 @EVERY_IN_TIME
 def test_vmap_over_steps_and_seeds_is_a_loop(name):
     theta, particles, data = start()

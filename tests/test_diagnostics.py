@@ -22,6 +22,7 @@ def cloud_of(mean, sd, n=20, seed=0):
     return jnp.asarray(mean + sd * x)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.05, 0.34, 0.8, 1.0])
 def test_stein_ratio_is_the_variance_ratio_of_a_gaussian_posterior(share):
     toy = mx.models.ToyHierarchical(12.0, 12.0)
@@ -123,6 +124,7 @@ def quartic(theta, x, data):
     return -0.25 * jnp.sum((x - theta) ** 4) - jnp.sum(x[:-1] * x[1:]) * 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [1.0, 0.6])
 def test_ksd_is_its_definition(scale):
     x = jnp.exp(0.5 * jax.random.normal(jax.random.key(0), (7, 3)))
@@ -137,6 +139,7 @@ def normal(theta, x, data):
     return -0.5 * jnp.sum((x - theta) ** 2)
 
 
+@pytest.mark.slow
 def test_ksd_sees_a_wrong_cloud_and_fits_ten_thousand_particles():
     x = jax.random.normal(jax.random.key(1), (10_000, 5))
     measured = jax.jit(lambda x: diagnostics.kernel_stein_discrepancy(normal, 0.0, x))
@@ -147,6 +150,7 @@ def test_ksd_sees_a_wrong_cloud_and_fits_ten_thousand_particles():
     assert wide.u > 3e-3
 
 
+@pytest.mark.slow
 def test_effective_dimension():
     x = np.random.default_rng(0).normal(size=(2000, 4))
     assert abs(float(diagnostics.effective_dimension(jnp.asarray(x))) - 4) < 0.05
@@ -199,6 +203,7 @@ def test_wrong_blocks_are_caught():
     assert "20 particles cannot span blocks of 30 numbers" in verdict.verdict
 
 
+@pytest.mark.slow
 def test_independent_groups_are_not_accused():
     def coupling(log_joint, theta, over):
         return jax.jit(
@@ -243,6 +248,7 @@ def test_check_says_what_is_wrong():
     assert "100 %" in str(good)
 
 
+@pytest.mark.slow
 def test_run_shows_the_verdict():
     toy = mx.models.ToyHierarchical(12.0, 12.0)
     y = toy.simulate(jax.random.key(0), 10.0, 20)

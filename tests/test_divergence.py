@@ -15,13 +15,8 @@ Y200 = TOY.simulate(jax.random.key(3), 10.0, 200)
 X200 = jax.random.normal(jax.random.key(4), (20, 200))
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[] if name in ("m_svgd_em", "pgd") else pytest.mark.slow)
-        for name in METHODS
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", METHODS)
 def test_divergence_is_backtracked(name):
     # MPGD's exact integrator bears 0.3; give it a step that it does not bear.
     method = METHODS[name](0.3 if name != "mpgd" else 3.0)

@@ -87,6 +87,7 @@ def test_a_jitted_model_is_not_mistaken_for_its_sibling():
     assert twin(problem(jnp.array([1.0, 2.0, 4.0]))) is not one
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrap", [jax.jit, lambda function: function])
 def test_a_folder_of_a_model_with_other_arrays_is_refused(tmp_path, wrap):
     # The bug: what a run traces is a jitted program, whose constants were not looked at.

@@ -11,8 +11,6 @@ import marginax as mx
 from marginax.bijections import positive
 
 pytestmark = pytest.mark.usefixtures("as_users_write")
-# The tests of the fixture stay together, so that it is fitted once.
-TOGETHER = pytest.mark.xdist_group("random intercept")
 # Two samples where the answer is less certain than elsewhere.
 SEEDS = {name: (0,) for name in fit_models.CASES} | {
     "poisson": (0, 1),
@@ -20,12 +18,9 @@ SEEDS = {name: (0,) for name in fit_models.CASES} | {
     "gamma-poisson": (0, 1),
     "logistic": (1,),
 }
-# One model's fits stay together: the second need not compile again.
-CASES = [
-    pytest.param(name, seed, marks=pytest.mark.xdist_group(name))
-    for name, seeds in SEEDS.items()
-    for seed in seeds
-]
+CASES = [(name, seed) for name, seeds in SEEDS.items() for seed in seeds]
+# With posterior draws, which do not change the estimate but can give doubts: MALA and NUTS.
+DRAWN = [("slopes", 0), ("crossed", 0), ("gamma-poisson", 0)]
 
 
 @pytest.mark.slow
@@ -33,7 +28,7 @@ CASES = [
 def test_exact_answers(name, seed):
     case = fit_models.CASES[name](seed)
     exact = fit_models.exact(case)
-    fit = mx.fit(case.problem, key=jax.random.key(seed), refresh=seed == 0)
+    fit = mx.fit(case.problem, key=jax.random.key(seed), refresh=(name, seed) in DRAWN)
     assert fit.converged, fit
     off = np.abs(fit.theta_free - exact.theta) / exact.standard_errors
     assert np.max(off) < 0.05
@@ -69,7 +64,7 @@ def random_intercept():
         return y, mx.fit(intercepts(y), key=jax.random.key(0))
 
 
-@TOGETHER
+@pytest.mark.slow
 def test_natural_scale_by_the_delta_method(random_intercept):
     """Balanced data: the exact estimates come from the analysis of variance."""
     y, fit = random_intercept
@@ -89,7 +84,6 @@ def test_natural_scale_by_the_delta_method(random_intercept):
     assert np.all(fit.monte_carlo_error() == 0)
 
 
-@TOGETHER
 def test_random_effects_are_shrunk_means(random_intercept):
     y, fit = random_intercept
     theta = fit.theta
@@ -102,7 +96,6 @@ def test_random_effects_are_shrunk_means(random_intercept):
     np.testing.assert_allclose(latents.high - latents.low, 2 * 1.95996 * latents.sd, rtol=1e-4)
 
 
-@TOGETHER
 @pytest.mark.slow
 def test_information_criteria_and_ratio_test(random_intercept):
     y, fit = random_intercept
@@ -130,7 +123,7 @@ def test_information_criteria_and_ratio_test(random_intercept):
         fit.likelihood_ratio_test(fit)
 
 
-@TOGETHER
+@pytest.mark.slow
 def test_the_summary_says_everything(random_intercept):
     _, fit = random_intercept
     text = str(fit)
@@ -204,7 +197,6 @@ def test_two_maxima_are_reported():
     np.testing.assert_allclose(fit.estimates, [2.037], atol=1e-2)
 
 
-@TOGETHER
 @pytest.mark.slow
 def test_without_polish_there_are_no_standard_errors(random_intercept):
     y, full = random_intercept
@@ -215,7 +207,6 @@ def test_without_polish_there_are_no_standard_errors(random_intercept):
         fit.standard_errors()
 
 
-@TOGETHER
 @pytest.mark.slow
 def test_float32_gets_second_order_parts_in_double(random_intercept):
     y, full = random_intercept

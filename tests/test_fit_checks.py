@@ -60,6 +60,7 @@ def test_a_given_algorithm_may_have_fewer_particles_than_a_block_has_latents():
     assert choose(model, algorithm=choice.algorithm).num_particles == choose(model).num_particles
 
 
+@pytest.mark.slow
 def test_batches_with_very_many_parameters_have_an_optimiser(key):
     """The EM gradient refuses them with advice that a user of fit cannot follow."""
 
@@ -99,6 +100,7 @@ def test_the_second_run_has_a_checkpoint_of_its_own(given, monkeypatch):
         assert folders[1].keep == getattr(given, "keep", 3)
 
 
+@pytest.mark.slow
 def test_a_folder_within_a_checkpoint_does_not_disturb_it(tmp_path, key):
     pytest.importorskip("orbax.checkpoint")
     model = problem()
@@ -116,6 +118,7 @@ def test_a_folder_within_a_checkpoint_does_not_disturb_it(tmp_path, key):
     np.testing.assert_array_equal(again.theta["m"], first.theta["m"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["max_steps", "interrupted", "diverged"])
 def test_an_early_end_on_the_way_to_the_estimate_is_told(ending, monkeypatch, key):
     """Ctrl-C while the particles followed left no trace."""

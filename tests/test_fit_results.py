@@ -13,10 +13,7 @@ from marginax import natural
 from marginax.bijections import correlation_cholesky, positive
 from marginax.method_choice import choose
 
-pytestmark = [
-    pytest.mark.xdist_group("fit results"),
-    pytest.mark.usefixtures("as_users_write"),
-]  # one fit for all of them
+pytestmark = pytest.mark.usefixtures("as_users_write")
 
 GROUPS, N = 15, 4
 
@@ -47,6 +44,7 @@ def fitted():
         return mx.fit(problem(), key=jax.random.key(0), restarts=2)
 
 
+@pytest.mark.slow
 def test_the_posterior_is_on_the_natural_scale(fitted):
     assert fitted.converged, fitted
     draws = np.asarray(fitted.posterior)
@@ -61,6 +59,7 @@ def test_the_posterior_is_on_the_natural_scale(fitted):
     assert np.max(np.abs(away)) < 4.5 / np.sqrt(fitted.draws.effective_draws)
 
 
+@pytest.mark.slow
 def test_predictions_follow_the_draws(fitted, key):
     def counts(key, theta, x):
         return jax.random.poisson(key, x[:, None], (GROUPS, N))
@@ -118,6 +117,7 @@ def test_files_that_are_no_fit_are_refused(fitted, tmp_path):
         mx.Fit.load(tmp_path / "nothing.npz", fitted.problem)
 
 
+@pytest.mark.slow
 def test_the_figure_has_its_panels(fitted, key):
     pytest.importorskip("matplotlib")
     assert len(fitted.plot().axes) == 4
@@ -144,6 +144,7 @@ def test_observations_are_counted_if_given(fitted):
     np.testing.assert_allclose(counted.bic - fitted.bic, 2 * np.log(60 / GROUPS))
 
 
+@pytest.mark.slow
 def test_correlations_are_shown_not_cholesky_factors():
     factor = jnp.linalg.cholesky(jnp.array([[1.0, 0.5, 0.2], [0.5, 1.0, -0.3], [0.2, -0.3, 1.0]]))
     model = mx.Problem(
@@ -177,9 +178,10 @@ def test_the_method_follows_the_size(size, words):
 
 
 @pytest.mark.slow
-def test_a_latent_of_many_dimensions_falls_back_to_a_sampler():
-    """1,100 latents in one block: MPGD, then Newton steps from draws. A Gaussian marginal."""
-    y = jnp.asarray(1 + np.sqrt(2) * np.random.default_rng(0).normal(size=1100))
+def test_a_latent_of_many_dimensions_falls_back_to_a_sampler(monkeypatch):
+    """Latents in one large block: MPGD, then Newton steps from draws. A Gaussian marginal."""
+    monkeypatch.setattr("marginax.method_choice.LARGEST_STEIN", 400)  # 1,000 take minutes
+    y = jnp.asarray(1 + np.sqrt(2) * np.random.default_rng(0).normal(size=410))
 
     def log_joint(theta, x, y):
         prior = jnp.sum(norm.logpdf(x, theta["m"], theta["s"]))
@@ -188,7 +190,7 @@ def test_a_latent_of_many_dimensions_falls_back_to_a_sampler():
     model = mx.Problem(
         log_joint,
         theta={"m": 0.0, "s": 1.0},
-        latent=jnp.zeros(1100),
+        latent=jnp.zeros(410),
         data=y,
         constrain_theta={"s": positive},
     )
@@ -198,7 +200,7 @@ def test_a_latent_of_many_dimensions_falls_back_to_a_sampler():
     exact = np.array([y.mean(), np.sqrt(y.var() - 1)])
     assert np.all(np.abs(fit.estimates - exact) < 0.2 * fit.standard_errors())
     assert np.all(fit.monte_carlo_error() < 0.15 * fit.standard_errors())
-    np.testing.assert_allclose(fit.standard_errors()[0], np.sqrt(y.var() / 1100), rtol=0.1)
+    np.testing.assert_allclose(fit.standard_errors()[0], np.sqrt(y.var() / 410), rtol=0.1)
     with pytest.raises(ValueError, match="no likelihood"):
         fit.log_marginal_likelihood()
 

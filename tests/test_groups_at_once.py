@@ -69,6 +69,7 @@ def same(of):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-11), one, other)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", [quadrature_likelihood, importance_likelihood])
 def test_the_same_likelihood(likelihood):
     more = (THETA,) if likelihood is importance_likelihood else ()
@@ -87,6 +88,7 @@ def test_the_same_scores_and_information():
     same(lambda problem: louis_moments(as_blocks(problem))(THETA, Posterior(draws, "", 1, 1, 1)))
 
 
+@pytest.mark.slow
 def test_chains_of_blocks_that_are_known_together_only(key):
     """The same keys give the same draws; and they have the posterior's moments."""
 
@@ -104,6 +106,7 @@ def test_chains_of_blocks_that_are_known_together_only(key):
     np.testing.assert_allclose(draws.std((0, 1)), exact.sd, rtol=0.15)
 
 
+@pytest.mark.slow
 def test_large_blocks_that_are_known_together_only(key):
     """NUTS loops until a trajectory turns, in every lane for as long as it takes there."""
     scale = 1.0 + jnp.arange(36.0).reshape(3, 12) / 10
@@ -177,6 +180,7 @@ def test_other_data_of_the_same_groups():
     np.testing.assert_allclose(more, 0.5 * len(INDEX), rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("likelihood", "points"), [(quadrature_likelihood, 25), (importance_likelihood, 1024)]
 )

@@ -86,6 +86,7 @@ def maximum(y):
 THETA = np.array([0.7, -0.4])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["quadrature", "importance", "importance, fine"])
 def test_likelihoods_are_exact_for_gaussians(kind):
     problem = intercepts()

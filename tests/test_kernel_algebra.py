@@ -90,6 +90,7 @@ def blocks_by_hand(tree, over):
     return groups + [c[:, i, [j]] for i in range(2) for j in range(2)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("over", ["leaves", "coordinates", "whole", NAMES], ids=str)
 def test_blockwise_is_the_kernel_in_each_block_with_its_own_bandwidth(over):
     x, s = tree_cloud()
@@ -111,6 +112,7 @@ def test_blockwise_is_the_kernel_in_each_block_with_its_own_bandwidth(over):
         np.testing.assert_allclose(actual, expected, rtol=10 * TOLERANCE, atol=TOLERANCE)
 
 
+@pytest.mark.slow
 def test_the_leading_axis_joins_the_leaves():
     x, s = tree_cloud()
     x, s = ({k: t[k] for k in "ab"} for t in (x, s))
@@ -122,6 +124,7 @@ def test_the_leading_axis_joins_the_leaves():
     assert not np.allclose(leading["a"], apart["a"])
 
 
+@pytest.mark.slow
 def test_tiles_change_nothing(monkeypatch):
     x, s = cloud(n=6, d=11)
     kernel = K.blockwise(K.rbf("median") + K.linear(), "coordinates")

@@ -186,6 +186,7 @@ def test_bad_bandwidth(bandwidth):
         mx.kernels.rbf(bandwidth)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [300, 320])
 @pytest.mark.parametrize(
     "make",
@@ -231,6 +232,7 @@ def test_unknown_precisions_are_refused():
     assert repr(mx.kernels.imq(2.0, precision="tf32")) == "imq(2.0, precision='tf32')"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "d"), [(200, 3), (130, 17)])
 @pytest.mark.parametrize("kernel", ["rbf", "imq"])
 def test_the_fused_program_gives_the_same_sums(kernel, n, d):
@@ -248,6 +250,7 @@ def test_the_fused_program_gives_the_same_sums(kernel, n, d):
         np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", [mx.kernels.rbf, mx.kernels.imq])
 def test_a_tile_of_ones_own(kernel):
     x, s = jax.random.normal(jax.random.key(0), (2, 37, 3))
@@ -257,6 +260,7 @@ def test_a_tile_of_ones_own(kernel):
         kernel(0.9, tile=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [37, 256])
 def test_the_median_is_exact_in_tiles_too(n):
     # The bug: with tiles the median was that of some pairs, however few particles there were.

@@ -46,6 +46,7 @@ def run(method, steps, **options):
     return mx.run(jax.random.key(1), method, THETA, CLOUD, Y, max_steps=steps, **options)
 
 
+@pytest.mark.slow
 def test_a_batch_of_all_groups_is_a_step_on_all():
     # Deterministic and blockwise, so that the order of the groups does not matter.
     for name in ("m_svgd_em", "svgd_em"):
@@ -57,6 +58,7 @@ def test_a_batch_of_all_groups_is_a_step_on_all():
             np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", METHODS)
 def test_only_the_sampled_groups_move_and_remember(name):
     method = METHODS[name](PROBLEM.free_log_joint)
@@ -79,6 +81,7 @@ def test_only_the_sampled_groups_move_and_remember(name):
     assert per_group == {"m_svgd_em": 4, "svgd_em": 1, "coin_em": 6, "pgd": 1, "mpgd": 2}[name]
 
 
+@pytest.mark.slow
 def test_the_theta_score_of_batches_is_that_of_all_on_average():
     # The bug: the score of a batch counted as that of all groups, or the latents' rescaled too.
     key, rows = jax.random.key(5), []
@@ -97,6 +100,7 @@ def test_the_theta_score_of_batches_is_that_of_all_on_average():
     np.testing.assert_allclose(of_part["level"], of_all["level"][:, rows[0]], rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [2**9, 8])
 def test_the_em_gradient_does_not_depend_on_the_weight(rows, monkeypatch):
     # The bug: a gradient of all groups over a curvature of the batch, a step too long by G / B.
@@ -117,6 +121,7 @@ def test_the_em_gradient_does_not_depend_on_the_weight(rows, monkeypatch):
     np.testing.assert_allclose(*steps, rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("as_users_write")
 def test_catching_up_moves_particles_only():
     # One step after five of the particles alone is, for theta, one step.
@@ -131,6 +136,7 @@ def test_catching_up_moves_particles_only():
     assert far > 2 * near
 
 
+@pytest.mark.slow
 def test_batches_find_the_estimate():
     from scipy.optimize import minimize
 
@@ -153,6 +159,7 @@ def test_batches_find_the_estimate():
     np.testing.assert_allclose([ran.theta["mean"], ran.theta["log_sd"]], exact, atol=0.02)
 
 
+@pytest.mark.slow
 def test_every_row_once_an_epoch_in_an_order_that_looks_random():
     for num in (1, 2, 5, 17, 1000):
         key = jax.random.key(num)

@@ -93,6 +93,7 @@ def test_only_groups_that_can_be_taken_apart_are_taken_in_batches(y, monkeypatch
     assert not many_groups.has_many_groups(together)
 
 
+@pytest.mark.slow
 def test_few_nodes_place_the_maximum_and_all_of_them_say_how_high_it_is():
     """Binary data: small errors of few nodes in thousands of groups made a doubt of every fit."""
     random = np.random.default_rng(1)

@@ -37,6 +37,7 @@ def test_factors_multiply_to_the_hessian_of_every_block():
         np.testing.assert_allclose(inverse[g] @ lower[g], np.eye(2), atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("over", ["whole", "coordinates"])
 def test_dependent_blocks_do_not_lose_their_curvature(over):
     # A random walk: columns of its curvature (-1, 2, -1) sum to zero, and a naive probe with ones
@@ -113,6 +114,7 @@ def test_steps_do_not_depend_on_units(kernel):
     assert mm.distance(plain.theta, scaled.theta) < 1e-8
 
 
+@pytest.mark.slow
 def test_flow_is_a_displacement_and_the_covector_that_belongs_to_it():
     """uphill = H phi with the raised H, for correlated coordinates of different scales."""
     precision = np.array([[400.0, 15.0], [15.0, 1.0]])
@@ -209,6 +211,7 @@ def test_em_gradient_refuses_a_large_theta():
         mx.em_gradient().init(jnp.zeros(257))
 
 
+@pytest.mark.slow
 def test_em_gradient_composes_with_optax_and_other_methods():
     y, x0 = jnp.array([1.0, 2.0, 3.0]), jax.random.normal(jax.random.key(0), (50, 3))
 

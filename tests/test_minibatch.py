@@ -33,6 +33,7 @@ def test_the_whole_data_set_is_the_exact_log_joint():
     np.testing.assert_allclose(LOG_JOINT(0.3, x, DATA) + constant, exact, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_the_gradient_is_unbiased():
     # Over one epoch of batches that divide the data (546 = 6 * 91) the mean gradient is the full
     # gradient, exactly: every observation is seen once.

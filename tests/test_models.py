@@ -68,6 +68,7 @@ def test_random_intercept_boundary():
     np.testing.assert_allclose(jnp.exp(2 * estimate.log_sd_within), jnp.mean(y**2), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_probabilistic_pca():
     model = mx.models.ProbabilisticPCA
     truth = mx.models.ProbabilisticPCATheta(

@@ -113,6 +113,7 @@ def run_of_groups(groups, rule):
     ).history
 
 
+@pytest.mark.slow
 def test_per_group_is_the_rule_for_each_group_alone():
     restart = mx.momentum.adaptive_restart()
     clouds, counts = run_of_groups([0, 1, 2], mx.momentum.per_group(restart))

@@ -52,6 +52,7 @@ def test_what_the_bridge_uses_of_numpyro():
     assert isinstance(constraints.positive, type(constraints.greater_than(0.0)))
 
 
+@pytest.mark.slow
 def test_the_same_density_as_written_by_hand(y, key):
     problem = from_numpyro(intercepts, y)
     theta = {"mean": 0.3, "between": 0.8, "within": 1.2}
@@ -73,6 +74,7 @@ def gamma_model(size, y=None):
         numpyro.sample("y", dist.Poisson(x), obs=y)
 
 
+@pytest.mark.slow
 def test_constrained_latents_get_their_jacobian(key):
     problem = from_numpyro(gamma_model, 3, y=np.array([1.0, 0.0, 3.0]))
     u = jax.random.normal(key, (3,))
@@ -83,6 +85,7 @@ def test_constrained_latents_get_their_jacobian(key):
     np.testing.assert_allclose(found, by_hand, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_supports_that_depend_on_theta(y, key):
     """x ~ Uniform(0, c): its bijection moves with c."""
 
@@ -191,6 +194,7 @@ def test_a_param_with_a_prior_is_penalised(y):
     np.testing.assert_allclose(found, by_hand, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_nested_plates_and_an_index_that_is_read(y):
     """Long data: the model asks how many groups there are, so the index is no traced array."""
     index = np.repeat(np.arange(G), N)

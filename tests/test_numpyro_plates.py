@@ -49,6 +49,7 @@ def exact_slopes(mean, sd, within):
     return total
 
 
+@pytest.mark.slow
 def test_a_long_table_is_grouped_and_its_likelihood_exact():
     problem = from_numpyro(slopes, INDEX, TIME, Y)
     assert problem.num_groups == G
@@ -64,6 +65,7 @@ def owners(problem):
     return problem.group_log_joints.__self__.owners
 
 
+@pytest.mark.slow
 def test_a_term_is_its_groups_even_where_it_is_flat():
     """A change point per person: before it a row does not depend on it."""
     index, time = np.repeat(np.arange(G), 6), np.tile(np.linspace(-6, 6, 6), G)
@@ -93,6 +95,7 @@ def test_a_coupling_that_is_nothing_at_the_start_is_seen():
     assert from_numpyro(smooth, 10.0 * np.arange(G), np.zeros(G)).num_groups is None
 
 
+@pytest.mark.slow
 def test_bounds_that_differ_from_group_to_group():
     high = np.array([1.0, 1.2, 1.5])
 
@@ -121,6 +124,7 @@ def same_density(model, *args, theta, latent):
     return problem
 
 
+@pytest.mark.slow
 def test_groups_along_an_inner_axis_with_others_outside(key):
     y = RANDOM.normal(size=(3, G))
 
@@ -138,6 +142,7 @@ def test_groups_along_an_inner_axis_with_others_outside(key):
     assert jax.tree.map(jnp.shape, problem.latent) == {"x": (3,), "total": ()}
 
 
+@pytest.mark.slow
 def test_nested_groups_and_terms_without_latents(key):
     y, weight = RANDOM.normal(size=(G, 4)), RANDOM.normal(size=G)
 
@@ -199,6 +204,7 @@ def test_plates_whose_groups_interact_move_as_blocks():
     assert "20 particles, with curvature block by block" in words
 
 
+@pytest.mark.slow
 def test_subsampled_plates_are_minibatches():
     y = RANDOM.normal(2.0, 1.0, size=60)
 
@@ -228,6 +234,7 @@ def test_subsampled_plates_are_minibatches():
     np.testing.assert_allclose(ran.theta["m"], y.mean(), atol=0.1)
 
 
+@pytest.mark.slow
 def test_latents_in_a_subsampled_plate_are_taken_whole():
     def model(y):
         m = numpyro.param("m", 0.0)

@@ -92,6 +92,7 @@ def test_published_mpgd_leaves_out_the_drift_of_theta():
     assert np.abs(lost).max() > 1e-4
 
 
+@pytest.mark.slow
 def test_published_soul_climbs_the_chain_before():
     step = 0.05
     first, second, third = two_steps(soul_as_published(hand.log_joint, step))

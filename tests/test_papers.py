@@ -60,6 +60,7 @@ def test_toy_with_adaptive_restart():
     np.testing.assert_allclose(ratios.mean(), 0.348, atol=0.002)
 
 
+@pytest.mark.slow
 def test_toy_with_median_bandwidth():
     counts, ratios = sweep(mx.kernels.rbf("median"), [0.0, 0.9, 0.95])
     np.testing.assert_allclose(np.mean(counts, axis=1), [1000, 178.4, 184.3], atol=0.1)
@@ -75,6 +76,7 @@ def logistic(method, num_steps):
     return run().history
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("momentum", [0.9, mx.momentum.adaptive_restart()])
 def test_logistic_finds_the_marginal_estimate_not_the_joint_mode(momentum):
     # Exact by importance sampling (se 0.0008): marginal estimate 0.998, joint mode 0.921.

@@ -97,6 +97,7 @@ def test_sums_and_maps_in_pieces(cloud, problem, size):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("over", "metric", "rows"),
     [("leading", "curvature", 57), ("leading", None, 1), ("coordinates", None, 110)],
@@ -109,6 +110,7 @@ def test_a_step_in_pieces_is_the_step(problem, cloud, over, metric, rows, monkey
     close(one_step(algorithm, problem, cloud), expected, 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("over", "metric"),
     [
@@ -128,6 +130,7 @@ def test_blocks_across_groups_are_not_cut(problem, cloud, over, metric, monkeypa
     close(one_step(algorithm, problem, cloud), expected, 1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("over", "largest"), [("coordinates", 64), ("leading", 1)])
 def test_a_curvature_that_is_random_within_groups_is_not_cut(over, largest, monkeypatch):
     """The bug: other weights of the probes in a piece than in the whole, and other steps."""
@@ -144,6 +147,7 @@ def test_a_curvature_that_is_random_within_groups_is_not_cut(over, largest, monk
     close(one_step(algorithm, problem, cloud), expected, 1e-9)
 
 
+@pytest.mark.slow
 def test_a_batch_in_pieces_counts_for_all_groups(problem, cloud, monkeypatch):
     """The bug: pieces weighted as batches, so that the sum is too large by their number."""
     rows = jnp.arange(11)
@@ -163,6 +167,7 @@ def test_models_that_are_not_sums_over_groups_are_left_whole(cloud):
     assert pieces.piece_size(log_joint, cloud, 1) is None
 
 
+@pytest.mark.slow
 def test_several_starts_at_once_in_pieces(problem, cloud, monkeypatch):
     at_a_time(monkeypatch, 20)
     algorithm = method(problem, metric=mx.metrics.curvature())

@@ -38,6 +38,7 @@ def test_bijections_go_there_and_back(name, key):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [2, 3, 5])
 def test_correlation_cholesky(size, key):
     to = correlation_cholesky(size)
@@ -151,6 +152,7 @@ def test_a_density_that_is_nowhere_finite_is_refused():
         mx.Problem(lambda theta, x, y: jnp.log(-jnp.ones(())) + x, theta=0.0, latent=0.0)
 
 
+@pytest.mark.slow
 def test_a_group_without_data_is_its_prior():
     """All of its mask is 0: it adds nothing to the likelihood."""
 

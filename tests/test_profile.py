@@ -38,6 +38,7 @@ def interval_of(log_likelihood, theta, index=0, error=1.0):
     return profile.profile_interval(likelihood, theta, best, index, error, 2.0)
 
 
+@pytest.mark.slow
 def test_the_interval_of_a_standard_deviation_solves_the_likelihood_equation(key):
     """On the natural scale, beside a leaf whose numbers hang together."""
     random = np.random.default_rng(2)
@@ -85,6 +86,7 @@ def polished_by(log_likelihood, theta):
     return Polished(best, 0, 1, (), likelihood, None)
 
 
+@pytest.mark.slow
 def test_only_a_number_that_is_free_alone_is_profiled():
     """Of three correlations a partial one was profiled; a leaf of them refused all others."""
     model = problem_of(

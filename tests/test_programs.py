@@ -5,6 +5,7 @@ import weakref
 
 import jax
 import jax.numpy as jnp
+import pytest
 
 import marginax as mx
 from marginax import block, checks
@@ -29,6 +30,7 @@ def test_recent_programs_are_kept_and_others_are_not():
     assert traces.count(2.0) == 2
 
 
+@pytest.mark.slow
 def test_a_run_leaves_nothing_of_a_model_but_its_recent_programs():
     # The bug: jit keeps its static arguments for good, so that some hundred models in one process
     # used up the memory maps that a process may have, and the compiler crashed.

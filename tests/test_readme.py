@@ -39,6 +39,7 @@ def test_the_fit(capsys):
     assert abs(float(row.split()[1]) - within) < 1e-3
 
 
+@pytest.mark.slow
 def test_the_mixed_model(capsys):
     with jax.numpy_rank_promotion("allow"):
         exec(BLOCKS[2], {})

@@ -47,6 +47,7 @@ def three_steps(algorithm):
     return state
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", METHODS)
 def test_rescaled_is_built_with_smaller_steps(name):
     make = METHODS[name]

@@ -24,18 +24,22 @@ def holds(scenario):
     assert ran.returncode == 0, ran.stderr[-4000:]
 
 
+@pytest.mark.slow
 def test_only_theta_is_sent_between_groups():
     holds("only_theta_is_sent_between_groups")
 
 
+@pytest.mark.slow
 def test_the_cloud_stays_where_it_was_put():
     holds("kept_where_xla_would_not")
 
 
+@pytest.mark.slow
 def test_the_likelihood_goes_group_by_group():
     holds("likelihood_by_groups")
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_the_mesh_is_refused():
     holds("refusals")
 

@@ -15,6 +15,7 @@ from numpyro.distributions import constraints  # noqa: E402
 pytestmark = pytest.mark.usefixtures("as_users_write")
 
 
+@pytest.mark.slow
 def test_ordered_cutpoints_are_printed(key):
     """As many free as shown numbers is not one by one: entries were mapped alone (IndexError)."""
 

@@ -71,6 +71,7 @@ def test_singular_vectors_of_wide_matrices(p):
     np.testing.assert_allclose(recovered, a, atol=100 * EPS)
 
 
+@pytest.mark.slow
 def test_derivatives_go_through():
     a = matrices(3, "positive", 1)[0]
 

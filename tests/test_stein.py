@@ -26,6 +26,7 @@ def test_blocks_of_a_sum(over):
     assert (K.rbf(1.0) + K.imq(1.0)).over == "whole"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kernels", [(K.linear(), K.rbf(0.7)), (K.imq(0.7), K.linear())], ids=lambda pair: repr(pair)
 )

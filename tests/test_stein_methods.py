@@ -163,6 +163,7 @@ def test_coin_em():
     assert_path(three_steps(mx.coin_em(hand.log_joint, KERNEL)), path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", [None, mx.metrics.curvature()], ids=repr)
 @pytest.mark.parametrize("kernel", [KERNEL, mx.kernels.rbf("median"), mx.kernels.imq(2.0)])
 def test_zero_momentum_is_svgd_em_bit_for_bit(kernel, metric):

@@ -20,7 +20,7 @@ HEARTBEAT = 10  # as in the script
 LIMIT = 120  # seconds, for anything; a run takes about ten
 
 # Together, so that the answer of one process is found once.
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("two processes")]
+pytestmark = pytest.mark.slow
 
 
 def free_port():
