@@ -70,12 +70,10 @@ print(
 
 # %%
 try:
-    import matplotlib
+    import matplotlib.pyplot as plt
 except ImportError:
     print("\nNo figure: matplotlib is missing (pip install 'marginax[plot]').")
     raise SystemExit from None
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 
 colours = ["#0072B2", "#D55E00", "#009E73"]  # distinct for colour-blind readers too
 figure, (path, distance) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
