@@ -250,6 +250,7 @@ def test_mpgd_in_other_units_of_theta(c):
         ({"a": 0.5}, "neither one number nor a tree"),  # scaled all of theta
         (jnp.ones((3, 2)), "neither one number nor a tree"),
         (-1.0, "positive and finite"),
+        (0.0, "positive and finite"),
         (np.array([1.0, np.nan]), "positive and finite"),
     ],
 )
