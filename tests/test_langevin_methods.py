@@ -189,6 +189,12 @@ def test_soul_weighted_average():
     assert [int(state.num_steps) for state in states] == [1, 2, 3]
 
 
+def test_souls_average_without_weights_yet_is_theta():
+    method = mx.soul(hand.log_joint, 0.03, H, averaging_weight=lambda count: 0.0)
+    for state, _ in three_steps(method):
+        np.testing.assert_array_equal(state.theta_average, state.theta)
+
+
 def underdamped_noise(h, g, e, temperature=1.0):
     """The 2x2 covariance of (e_x, e_u), and a function from two draws to a sample of it."""
     a, w = g * e, np.exp(-g * e * h)
