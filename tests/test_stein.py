@@ -69,6 +69,13 @@ def test_linear_does_not_depend_on_units(covariance):
     np.testing.assert_allclose(scaled * units, plain, rtol=tolerance, atol=tolerance)  # and phi too
 
 
+def test_what_is_rounding_depends_on_the_size_of_the_coordinate():
+    x, _ = cloud(n=9)
+    spread = jnp.any(stein.centred(x * jnp.array([[1e10, 1.0, 1e-8]])) != 0, axis=0)
+    assert spread.tolist() == [True, True, True]
+    assert not jnp.any(stein.centred(jnp.full((9, 3), 0.1)))
+
+
 @pytest.mark.parametrize("shape", [(20, 100_000), (100_000, 20)])
 @pytest.mark.parametrize("kernel", [K.linear(), K.linear("diagonal")], ids=repr)
 def test_linear_makes_the_smaller_matrix(kernel, shape):
