@@ -1,6 +1,7 @@
 """What a `Fit` can do after the numbers: draws, predictions, files, figures, ArviZ."""
 
 import io
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -100,6 +101,9 @@ def test_save_and_load(fitted, tmp_path):
     ):
         np.testing.assert_array_equal(mine, theirs)
     assert again.run.clouds == fitted.run.clouds
+    apart = replace(fitted, run=replace(fitted.run, starts_agree=False))
+    apart.save(path)
+    assert not mx.Fit.load(path, problem()).run.starts_agree
     with pytest.raises(ValueError, match="loaded from a file"):
         again.confidence_intervals(profile="m")
     with pytest.raises(ValueError, match="another problem"):
