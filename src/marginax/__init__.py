@@ -1,8 +1,9 @@
 """Maximum marginal likelihood for latent-variable models with interacting particles, in JAX."""
 
-from marginax import bijections, diagnostics, kernels, metrics, models, momentum, stopping
+from marginax import diagnostics, kernels, models
 from marginax._version import __version__
 from marginax.algorithms import (
+    Algorithm,
     asvgd_em,
     coin_em,
     ipla,
@@ -13,28 +14,32 @@ from marginax.algorithms import (
     pqn,
     soul,
     svgd_em,
+    tuning_free,
 )
-from marginax.ascent import exact_m_step
-from marginax.base import Algorithm
-from marginax.checkpoint import Checkpoint, CheckpointError
-from marginax.em_gradient import em_gradient
-from marginax.estimate import Fit
-from marginax.fit import fit
-from marginax.groups import pad_groups
+from marginax.errors import CheckpointError, LostProcessError, OutOfMemoryError, RunError
+from marginax.fitting.fitter import fit
+from marginax.fitting.result import Fit
+from marginax.flows import metrics, momentum
+from marginax.flows.m_step import em_gradient
+from marginax.flows.optimizers import exact_m_step
 from marginax.interop.numpyro import from_numpyro
-from marginax.memory import OutOfMemoryError
-from marginax.minibatch import minibatched
-from marginax.problem import Problem
-from marginax.processes import LostProcessError
-from marginax.result import Run, RunError
-from marginax.run import run
-from marginax.trajectory import Trajectory, trajectory
+from marginax.model import transforms
+from marginax.model.groups import pad_groups
+from marginax.model.log_joint import LogJoint
+from marginax.model.minibatches import minibatched
+from marginax.model.problem import Problem
+from marginax.running import stopping
+from marginax.running.checkpoints import Checkpoint
+from marginax.running.result import Run
+from marginax.running.runner import run
+from marginax.running.trajectories import Trajectory, trajectory
 
 __all__ = [
     "Algorithm",
     "Checkpoint",
     "CheckpointError",
     "Fit",
+    "LogJoint",
     "LostProcessError",
     "OutOfMemoryError",
     "Problem",
@@ -43,7 +48,6 @@ __all__ = [
     "Trajectory",
     "__version__",
     "asvgd_em",
-    "bijections",
     "coin_em",
     "diagnostics",
     "em_gradient",
@@ -67,4 +71,6 @@ __all__ = [
     "stopping",
     "svgd_em",
     "trajectory",
+    "transforms",
+    "tuning_free",
 ]

@@ -1,17 +1,20 @@
 """The family: one file per method, with its State, Info and one constructor like the paper."""
 
-from marginax.algorithms.asvgd_em import asvgd_em
-from marginax.algorithms.coin_em import coin_em
-from marginax.algorithms.ipla import ipla
-from marginax.algorithms.kipla import kipla
-from marginax.algorithms.m_svgd_em import m_svgd_em
-from marginax.algorithms.mpgd import mpgd
-from marginax.algorithms.pgd import pgd
-from marginax.algorithms.pqn import pqn
-from marginax.algorithms.soul import soul
-from marginax.algorithms.svgd_em import svgd_em
+from marginax.algorithms._asvgd_em import asvgd_em
+from marginax.algorithms._coin_em import coin_em
+from marginax.algorithms._ipla import ipla
+from marginax.algorithms._kipla import kipla
+from marginax.algorithms._m_svgd_em import m_svgd_em
+from marginax.algorithms._mpgd import mpgd
+from marginax.algorithms._pgd import pgd
+from marginax.algorithms._pqn import pqn
+from marginax.algorithms._soul import soul
+from marginax.algorithms._svgd_em import svgd_em
+from marginax.algorithms._tuning_free import tuning_free
+from marginax.algorithms.contract import Algorithm
 
 __all__ = [
+    "Algorithm",
     "asvgd_em",
     "coin_em",
     "ipla",
@@ -22,4 +25,5 @@ __all__ = [
     "pqn",
     "soul",
     "svgd_em",
+    "tuning_free",
 ]

@@ -1,4 +1,4 @@
-"""The commands of the shell, one function each."""
+"""The commands of `marginax` in a terminal, one function each, with their options."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,11 +6,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from marginax import paper
 from marginax._version import __version__
 from marginax.cli.about import what_is_here
-from marginax.cli.fitting import Request, fit_from_files
-from marginax.cli.plainly import said_plainly
+from marginax.cli.fit_command import Request, fit_from_files
+from marginax.cli.messages import said_plainly
 from marginax.cli.starters import KINDS, start
 
 __all__ = ["app"]
@@ -76,10 +75,10 @@ def fit_command(
     seed: Annotated[
         int, typer.Option(min=0, metavar="N", help="The same seed gives the same result.")
     ] = 0,
-    restarts: Annotated[
+    num_starts: Annotated[
         int,
         typer.Option(
-            min=1, metavar="N", help="So many starts of theta, which must agree to be believed."
+            min=1, metavar="N", help="How many starts of theta, which must agree to be believed."
         ),
     ] = 3,
     resume: Annotated[
@@ -98,13 +97,22 @@ def fit_command(
     Everything is computed in float64. DIR gets summary.json, fit.npz, posterior.nc, figure.png and
     report.html. Ctrl-C after the first stage ends a stage early; results are still written.
 
-    Exit codes: 0 converged, 3 not converged (results are written), 2 bad input, 1 the machine (a
-    full disk, a missing package), 130 Ctrl-C before there was a result.
+    Exit codes: 0 nothing to warn of, 3 warnings (results are written), 2 bad input, 1 the machine
+    (a full disk, a missing package), 130 Ctrl-C before there was a result.
     """
     kept = "The checkpoints are kept; the same command goes on from there." if resume else ""
     with said_plainly(debug, f"There is no result, and none was written. {kept}".strip()):
         code = fit_from_files(
-            Request(model, data, settings or [], group, out, seed, restarts, resume)
+            Request(
+                model=model,
+                data=data,
+                settings=settings or [],
+                group=group,
+                out=out,
+                seed=seed,
+                num_starts=num_starts,
+                resume=resume,
+            )
         )
     raise typer.Exit(code)
 
@@ -172,12 +180,16 @@ def reproduce(
     with said_plainly(debug):
         if quick and full:
             raise ValueError("--quick and --full exclude each other. Choose one, or neither.")
+        # Only here: it takes longer to import than all the rest.
+        from marginax.reproduction import render as draw
+        from marginax.reproduction import reproduce as compute
+
         size = None
         if render is None:
             size = "quick" if quick else "full" if full else "standard"
-            out = paper.reproduce(experiment, size=size, out=out, device=device)
+            out = compute(experiment, size=size, out=out, device=device)
             if no_render:
                 typer.echo(f"Results: {out / 'results'} (draw them with --render {out})")
                 return
         typer.echo("Drawing ...")
-        typer.echo(f"Report: {paper.render(render or out, size)}")
+        typer.echo(f"Report: {draw(render or out, size)}")

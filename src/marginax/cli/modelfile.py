@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from marginax.cli.plainly import one_line
-from marginax.cli.tables import Columns, NoColumn, nearest
-from marginax.problem import Problem
+from marginax.cli.datafile import Columns, NoColumn, nearest
+from marginax.cli.messages import one_line
+from marginax.model.problem import Problem
 
 __all__ = ["Model", "load_model", "problem_of", "read_settings"]
 
@@ -42,32 +42,36 @@ def load_model(where: str) -> Model:
             f"{path} is not a model: give a Python file, or FILE.py:name. `marginax new lmm` "
             "writes one to start from."
         )
-    module = _imported(path)
-    found = {
-        key: value
-        for key, value in vars(module).items()
-        if callable(value)
-        and not (key.startswith("_") or inspect.isclass(value))
-        and getattr(value, "__module__", None) == module.__name__  # not what it imports
-    }
+    functions = _functions(_imported(path))
     if name:
-        if name not in found:
-            there = f"it defines {', '.join(found)}" if found else "it defines no function"
-            raise ValueError(f"{path} has no function {name!r}; {there}.{nearest(name, found)}")
-        return Model(path, name, found[name], name)
-    if not found:
+        if name not in functions:
+            there = f"it defines {', '.join(functions)}" if functions else "it defines no function"
+            raise ValueError(f"{path} has no function {name!r}; {there}.{nearest(name, functions)}")
+        return Model(path, name, functions[name], name)
+    if not functions:
         raise ValueError(
             f"{path} defines no function. Write `problem(data)`, which returns a marginax.Problem, "
             "or a NumPyro model."
         )
-    usual = [key for key in ("problem", "model") if key in found]
-    if not usual and len(found) > 1:
+    usual = [key for key in ("problem", "model") if key in functions]
+    if not usual and len(functions) > 1:
         raise ValueError(
-            f"{path} defines {', '.join(found)}, and none is called problem or model. Say which "
-            f"one is the model: {path}:{next(iter(found))}, for instance."
+            f"{path} defines {', '.join(functions)}, and none is called problem or model. Say "
+            f"which one is the model: {path}:{next(iter(functions))}, for instance."
         )
-    chosen = [*usual, *found][0]
-    return Model(path, chosen, found[chosen], path.stem)
+    chosen = [*usual, *functions][0]
+    return Model(path, chosen, functions[chosen], path.stem)
+
+
+def _functions(module: ModuleType) -> dict[str, Callable[..., Any]]:
+    """The public functions that a file defines, and not those that it imports."""
+    return {
+        key: value
+        for key, value in vars(module).items()
+        if callable(value)
+        and not (key.startswith("_") or inspect.isclass(value))
+        and getattr(value, "__module__", None) == module.__name__
+    }
 
 
 def read_settings(pairs: list[str]) -> dict[str, Any]:

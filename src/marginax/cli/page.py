@@ -1,15 +1,14 @@
 """The report of a fit as one HTML page that needs nothing but itself."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from marginax.estimate import Fit
-from marginax.summary import agreement
+from marginax.fitting.result import Fit
+from marginax.fitting.tables import FitTable, verdict
 
 __all__ = ["Panel", "page"]
 
@@ -39,12 +38,13 @@ def page(
         panels: of the figure.
         skipped: sentences about files that could not be written.
     """
+    table = fit.table()
     template = files("marginax.cli").joinpath("report.html").read_text(encoding="utf-8")
     parts = {
         "title": escape(f"{summary['title']}, fitted to {Path(summary['data']).name}"),
         "verdict": _verdict(fit),
-        "estimates": _estimates(fit),
-        "likelihood": _likelihood(fit),
+        "estimates": _estimates(table),
+        "likelihood": _likelihood(table),
         "notes": _listed("Notes", [*fit.notes, *summary["remarks"], *skipped]),
         "figure": _figure(panels),
         "made": _made(fit, summary),
@@ -56,46 +56,35 @@ def page(
 
 
 def _verdict(fit: Fit) -> str:
-    if fit.converged:
-        return f'<div class="verdict good"><b>Converged{agreement(fit)}.</b></div>'
-    items = "".join(f"<li>{escape(doubt)}</li>" for doubt in fit.doubts)
-    return f'<div class="verdict bad"><b>Doubtful:</b><ul>{items}</ul></div>'
+    words = escape(verdict(fit).capitalize())
+    if fit.ok:
+        return f'<div class="verdict good"><b>{words}</b></div>'
+    items = "".join(f"<li>{escape(warning)}</li>" for warning in fit.warnings)
+    return f'<div class="verdict bad"><b>{words}</b><ul>{items}</ul></div>'
 
 
-def _estimates(fit: Fit) -> str:
-    if fit.information is None:
-        pairs = zip(fit.names, fit.estimates, strict=True)
-        return _table(("parameter", "estimate"), [(name, _number(x)) for name, x in pairs])
-    errors, ends = fit.standard_errors(), fit.confidence_intervals()
-    rows = []
-    for name, x, error, (low, high) in zip(fit.names, fit.estimates, errors, ends, strict=True):
-        known = np.isfinite(error)
-        interval = "–" if np.isnan(error) else f"{_end(low)} to {_end(high)}"
-        z = _number(x / error, ".2f") if known else "–"
-        rows.append((name, _number(x), _number(error), z, interval))
-    return _table(("parameter", "estimate", "std. error", "z", "95 % interval"), rows)
+def _estimates(table: FitTable) -> str:
+    """The table of parameters; every column has a class, by which the page may hide it."""
+    kinds = [f'class="column-{column.key}"' for column in table.columns]
+    top = "".join(
+        f"<th {kind}>{escape(title)}</th>" for kind, title in zip(kinds, table.titles, strict=True)
+    )
+    rows = [[row[0], *map(_minus, row[1:])] for row in table.cells]
+    body = "\n".join(
+        "<tr>"
+        + "".join(f"<td {kind}>{escape(cell)}</td>" for kind, cell in zip(kinds, row, strict=True))
+        + "</tr>"
+        for row in rows
+    )
+    return (
+        f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+    )
 
 
-def _likelihood(fit: Fit) -> str:
-    if fit.evidence is None:
+def _likelihood(table: FitTable) -> str:
+    if table.fact("log_likelihood") is None:
         return "<p>The log likelihood was not computed.</p>"
-    found = fit.evidence
-    counted = "observations" if fit.problem.num_observations else "groups"
-    rows = [
-        ("log likelihood", f"{_number(found.log_likelihood, '.3f')} (error {found.error:.1g})"),
-        ("AIC", _number(fit.aic, ".2f")),
-    ]
-    if fit.problem.sample_size is not None:
-        words = f"{_number(fit.bic, '.2f')} (n = {fit.problem.sample_size} {counted})"
-        rows.append(("BIC", words))
-    rows.append(("computed by", found.method))
-    if np.isfinite(found.pareto_k):
-        worst = f"Pareto k {found.pareto_k:.2f}, {found.effective_draws:.0f} effective draws"
-        rows.append(("importance sampling", worst))
-    if fit.draws is not None:
-        draws = f"{fit.draws.sampler}, R-hat {fit.draws.rhat:.3f}"
-        rows.append(("posterior of the latents", draws))
-    return _facts(rows)
+    return _facts((fact.title, _minus(fact.text)) for fact in table.facts)
 
 
 def _made(fit: Fit, summary: Mapping[str, Any]) -> str:
@@ -138,21 +127,6 @@ def _facts(rows: Iterable[tuple[str, str]]) -> str:
     return f"<dl>{inside}</dl>"
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    top = "".join(f"<th>{escape(cell)}</th>" for cell in head)
-    body = "\n".join(
-        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
-    )
-    return (
-        f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
-    )
-
-
-def _end(value: float) -> str:
-    return _number(value) if np.isfinite(value) else "−∞" if value < 0 else "∞"
-
-
-def _number(value: float, form: str = ".4g") -> str:
-    if np.isnan(value):
-        return "–"
-    return f"{value:{form}}".replace("-", "−") if np.isfinite(value) else "unbounded"
+def _minus(text: str) -> str:
+    """Numbers with a real minus sign, and a dash for what is not known."""
+    return "–" if text == "-" else re.sub(r"(?<![\w-])-(?=[\d.i])", "−", text)

@@ -10,11 +10,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from marginax._core.files import write_atomically
+from marginax.cli.messages import one_line
 from marginax.cli.page import Panel, page
-from marginax.cli.plainly import one_line
-from marginax.estimate import Fit
+from marginax.fitting.result import Fit
 
 __all__ = ["check_writable", "summary_of", "write_results", "write_whole"]
 
@@ -35,20 +34,16 @@ def check_writable(folder: Path) -> None:
 
 
 def write_whole(path: Path, write: Callable[[Path], Any]) -> None:
-    """Calls `write` with a path beside the file, and renames what it wrote."""
-    partial = path.with_name(f"{path.name}.partial")
+    """Writes a file whole or not at all, and says what to do where that fails."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write(partial)
-        partial.replace(path)
+        write_atomically(path, write)
     except OSError as error:
         reason = error.strerror or one_line(error)
         raise OSError(
             error.errno or errno.EIO,
             f"Cannot write {path}: {reason}. Free some space, or choose another place with --out.",
         ) from error
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def write_results(
@@ -84,40 +79,25 @@ def write_results(
 
 def summary_of(fit: Fit, about: Mapping[str, Any]) -> dict[str, Any]:
     """The numbers of a fit as plain JSON; null is what has no finite value."""
-    missing = np.full(len(fit.names), np.nan)
-    known = fit.information is not None
-    errors = fit.standard_errors() if known else missing
-    ends = fit.confidence_intervals() if known else np.stack([missing, missing], axis=1)
-    rows = zip(fit.names, fit.estimates, errors, ends, strict=True)
-    evidence = fit.evidence
+    table = fit.table()
+    facts = dict.fromkeys(("log_likelihood", "aic", "bic", "log_likelihood_by"))
+    facts |= {fact.key: fact.value for fact in table.facts}
+    error = None if fit.likelihood is None else fit.likelihood.error
     return {
         **about,
         "converged": fit.converged,
-        "doubts": list(fit.doubts),
+        "ok": fit.ok,
+        "warnings": list(fit.warnings),
         "notes": list(fit.notes),
-        "parameters": [
-            {
-                "name": name,
-                "estimate": _plain(x),
-                "standard_error": _plain(error),
-                "interval_95": [_plain(low), _plain(high)],
-            }
-            for name, x, error, (low, high) in rows
-        ],
-        "log_likelihood": None if evidence is None else _plain(evidence.log_likelihood),
-        "log_likelihood_error": None if evidence is None else _plain(evidence.error),
-        "log_likelihood_by": None if evidence is None else evidence.method,
-        "aic": None if evidence is None else _plain(fit.aic),
-        "bic": None if evidence is None else _plain(fit.bic),
+        "parameters": table.records,
+        "level": table.level,
+        **facts,
+        "log_likelihood_error": error if error is None or math.isfinite(error) else None,
         "sample_size": fit.problem.sample_size,
         "num_groups": fit.problem.num_groups,
         "method": fit.method,
         "seconds": {name: round(value, 3) for name, value in fit.timings.items()},
     }
-
-
-def _plain(value: Any) -> float | None:
-    return float(value) if math.isfinite(value) else None
 
 
 def _try(name: str, write: Callable[[], Any]) -> list[str]:
@@ -134,8 +114,8 @@ def _try(name: str, write: Callable[[], Any]) -> list[str]:
 
 
 def _write_posterior(fit: Fit, path: Path) -> None:
-    found = fit.to_arviz()
-    write_whole(path, lambda partial: found.to_netcdf(str(partial)))
+    exported = fit.to_arviz()
+    write_whole(path, lambda partial: exported.to_netcdf(str(partial)))
 
 
 def _draw(fit: Fit, path: Path) -> list[Panel]:

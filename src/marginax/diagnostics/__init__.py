@@ -1,10 +1,15 @@
 """Knowing when to distrust the cloud: measures that need no ground truth, and plain sentences."""
 
-from marginax.diagnostics.check import CloudCheck, check
+from marginax.diagnostics.cloud import CloudCheck, check
 from marginax.diagnostics.cross_block import cross_block_curvature
 from marginax.diagnostics.ksd import KSD, kernel_stein_discrepancy
-from marginax.diagnostics.shape import effective_dimension, spread
-from marginax.diagnostics.stein_ratio import SteinSummary, stein_ratio, summarise
+from marginax.diagnostics.measures import (
+    SteinSummary,
+    effective_dimension,
+    spread,
+    stein_ratio,
+    summarize,
+)
 
 __all__ = [
     "KSD",
@@ -16,5 +21,5 @@ __all__ = [
     "kernel_stein_discrepancy",
     "spread",
     "stein_ratio",
-    "summarise",
+    "summarize",
 ]

@@ -10,22 +10,22 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from marginax import _tree, partition
-from marginax.base import Data, Key, LogJoint, Particles, Theta
-from marginax.checks import check_start
-from marginax.partition import Over
-from marginax.scores import latent_score
+from marginax._core import partition, trees
+from marginax._core.checks import check_start
+from marginax._core.partition import BlockSpec
+from marginax.flows.scores import latent_score
+from marginax.typing import Data, Key, LogDensity, Particles, Theta
 
 __all__ = ["cross_block_curvature"]
 
 
 def cross_block_curvature(
-    log_joint: LogJoint,
+    log_joint: LogDensity,
     theta: Theta,
     particles: Particles,
     data: Data = None,
     *,
-    over: Over = "leading",
+    blocks: BlockSpec = "leading",
     num_halves: int = 8,
     key: Key | None = None,
 ) -> Float[Array, ""]:
@@ -36,7 +36,7 @@ def cross_block_curvature(
         theta: the estimate.
         particles: the cloud.
         data: handed to `log_joint`.
-        over: the blocks, as given to `kernels.blockwise`.
+        blocks: the blocks, as given to `kernels.blockwise`.
         num_halves: how many random halves to try.
         key: for the halves; fixed by default.
 
@@ -46,8 +46,8 @@ def cross_block_curvature(
     """
     key = jax.random.key(0) if key is None else key
     theta, particles = check_start(theta, particles)
-    found = partition.families(over, _tree.first_particle(particles))
-    num_blocks = [family.num_blocks for family in found]
+    families = partition.families(blocks, trees.first_particle(particles))
+    num_blocks = [family.num_blocks for family in families]
     total = sum(num_blocks)
     # A coordinate that the cloud does not resolve still gets a unit to be probed in.
     sd = jax.tree.map(lambda leaf: jnp.std(leaf, axis=0), particles)
@@ -55,30 +55,30 @@ def cross_block_curvature(
 
     def ratio(key: Key, number: Array) -> Array:
         half_key, probe_key, particle_key = jax.random.split(key, 3)
-        j = jax.random.randint(particle_key, (), 0, _tree.cloud_size(particles))
+        j = jax.random.randint(particle_key, (), 0, trees.cloud_size(particles))
         latent = jax.tree.map(lambda leaf: leaf[j], particles)
         chosen = jax.random.permutation(half_key, total) < total // 2
-        masks = jnp.split(chosen, [sum(num_blocks[: i + 1]) for i in range(len(found) - 1)])
+        masks = jnp.split(chosen, [sum(num_blocks[: i + 1]) for i in range(len(families) - 1)])
         like = jax.tree.map(lambda leaf: leaf[None], latent)
         # Every other probe has one sign: effects that add up over many blocks show best there.
-        noise = _tree.normal_like(probe_key, like)
+        noise = trees.normal_like(probe_key, like)
         probe = jax.tree.map(
             lambda leaf: jnp.where(number % 2 == 0, leaf, jnp.ones_like(leaf)), noise
         )
         parts = tuple(
             part * mask[:, None, None].astype(part.dtype)
-            for part, mask in zip(partition.split(found, probe), masks, strict=True)
+            for part, mask in zip(partition.split(families, probe), masks, strict=True)
         )
         tangent = jax.tree.map(
-            jnp.multiply, sd, _tree.first_particle(partition.merge(found, parts, like))
+            jnp.multiply, sd, trees.first_particle(partition.merge(families, parts, like))
         )
         # Twice in reverse, for models with a derivative of their own (custom_vjp) have no other.
         response = jax.grad(
-            lambda x: _tree.inner(latent_score(log_joint, theta, x, data), tangent)
+            lambda x: trees.inner(latent_score(log_joint, theta, x, data), tangent)
         )(latent)
         response = jax.tree.map(lambda r, unit: (r * unit)[None], response, sd)
         within = between = jnp.zeros(())
-        for part, mask in zip(partition.split(found, response), masks, strict=True):
+        for part, mask in zip(partition.split(families, response), masks, strict=True):
             squares = jnp.sum(part**2, axis=(1, 2)).astype(within.dtype)
             within = within + jnp.sum(jnp.where(mask, squares, 0))
             between = between + jnp.sum(jnp.where(mask, 0, squares))

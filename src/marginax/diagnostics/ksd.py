@@ -18,11 +18,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
-from marginax import _tree
-from marginax.base import Data, LogJoint, Particles, Theta
-from marginax.checks import check_positive, check_start
-from marginax.scores import latent_scores
-from marginax.stein import matmul
+from marginax._core import trees
+from marginax._core.checks import check_positive, check_start
+from marginax._core.linalg import matmul
+from marginax.flows.scores import latent_scores
+from marginax.typing import Data, LogDensity, Particles, Theta
 
 __all__ = ["KSD", "kernel_stein_discrepancy"]
 
@@ -45,7 +45,7 @@ class KSD(NamedTuple):
 
 
 def kernel_stein_discrepancy(
-    log_joint: LogJoint,
+    log_joint: LogDensity,
     theta: Theta,
     particles: Particles,
     data: Data = None,
@@ -65,9 +65,9 @@ def kernel_stein_discrepancy(
     """
     check_positive(scale, "scale")
     theta, particles = check_start(theta, particles)
-    x = _tree.ravel_cloud(particles)
+    x = trees.ravel_cloud(particles)
     x = x - jnp.mean(x, axis=0, keepdims=True)
-    s = _tree.ravel_cloud(latent_scores(log_joint, theta, particles, data))
+    s = trees.ravel_cloud(latent_scores(log_joint, theta, particles, data))
     n, d = x.shape
     c2 = jnp.asarray(scale).astype(x.dtype) ** 2
     norms, own = jnp.sum(x**2, axis=1), jnp.sum(s * x, axis=1)

@@ -1,1 +1,1 @@
-"""To and from neighbouring libraries, one module each; none is imported before it is needed."""
+"""Bridges to other libraries: NumPyro models in, ArviZ data out."""

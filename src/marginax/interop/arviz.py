@@ -9,13 +9,13 @@ import numpy as np
 from jax.tree_util import tree_flatten_with_path
 
 from marginax._version import __version__
-from marginax.leaves import path_name
+from marginax.model.inputs import path_name
 
 __all__ = ["to_arviz"]
 
 
 def to_arviz(fit: Any) -> Any:
-    """Draws of the latents at the estimate, natural scale, with a dimension over groups."""
+    """Draws of the latents at the estimate, constrained, with a dimension over groups."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # ArviZ announces its next version
         try:
@@ -38,7 +38,8 @@ def to_arviz(fit: Any) -> Any:
         "inference_library": "marginax",
         "inference_library_version": __version__,
         "converged": int(fit.converged),
-        "doubts": json.dumps(list(fit.doubts)),
+        "ok": int(fit.ok),
+        "warnings": json.dumps(list(fit.warnings)),
     }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # more chains than draws is no mistake here
@@ -53,5 +54,5 @@ def to_arviz(fit: Any) -> Any:
 
 def _named(tree: Any, base: str) -> dict[str, np.ndarray]:
     """Leaves by their paths; a tree that is one array has the base's name."""
-    found = tree_flatten_with_path(jax.device_get(tree))[0]
-    return {path_name(path) if path else base: np.asarray(leaf) for path, leaf in found}
+    paths_and_leaves = tree_flatten_with_path(jax.device_get(tree))[0]
+    return {path_name(path) if path else base: np.asarray(leaf) for path, leaf in paths_and_leaves}

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
-from marginax.models._normal import log_normal
+from marginax.models.densities import log_normal
 
 __all__ = ["ClassificationData", "LogisticRegression"]
 

@@ -16,8 +16,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from marginax.base import Key
-from marginax.models._normal import log_normal
+from marginax.models.densities import log_normal
+from marginax.typing import Key
 
 __all__ = ["ProbabilisticPCA", "ProbabilisticPCATheta"]
 
@@ -80,8 +80,8 @@ class ProbabilisticPCA:
     ) -> ProbabilisticPCATheta:
         """The exact estimate, with R = I."""
         mean = jnp.mean(data, axis=0)
-        centred = data - mean[None, :]
-        values, vectors = jnp.linalg.eigh(centred.T @ centred / data.shape[0])
+        centered = data - mean[None, :]
+        values, vectors = jnp.linalg.eigh(centered.T @ centered / data.shape[0])
         values, vectors = values[::-1], vectors[:, ::-1]  # largest first
         noise_variance = jnp.mean(values[num_components:])
         excess = jnp.sqrt(jnp.maximum(values[:num_components] - noise_variance, 0))

@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from marginax.base import Key
-from marginax.models._normal import log_normal
+from marginax.models.densities import log_normal
+from marginax.typing import Key
 
 __all__ = ["RandomIntercept", "RandomInterceptTheta"]
 

@@ -2,7 +2,7 @@
 
 `numpyro.param` sites are theta; unobserved `sample` sites are the latents. A plate that all latents
 are in, and whose groups the likelihood keeps apart, makes a grouped problem; other plates name the
-blocks of the latent for kernels; subsampled plates are minibatches for `run(..., batch=...)`.
+blocks of the latent for kernels; subsampled plates are minibatches for `run(..., batch_size=...)`.
 """
 
 import importlib.util
@@ -14,18 +14,19 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from marginax.constraints import forward, inverse, maps_for
-from marginax.interop.numpyro.density import NumPyroLogJoint, split
+from marginax.interop.numpyro.density import NumPyroDensity, split
 from marginax.interop.numpyro.plates import (
-    GroupedLogJoint,
+    GroupDensities,
     Plate,
     block_names,
     groups_of_terms,
     shared_plates,
 )
-from marginax.interop.numpyro.sites import Sites, bijection, num_observations, read, to_reals
-from marginax.leaves import widened
-from marginax.problem import Problem
+from marginax.interop.numpyro.sites import Sites, num_observations, read, to_reals, transform
+from marginax.model.inputs import widened
+from marginax.model.log_joint import LogJoint, as_log_joint
+from marginax.model.problem import Problem
+from marginax.model.transforms.trees import forward, inverse, transforms_for
 
 __all__ = ["NumPyroFit", "from_numpyro", "to_numpyro"]
 
@@ -55,7 +56,7 @@ def from_numpyro(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Proble
         A `Problem` whose theta and latent are dicts by site. It is grouped, with the groups first
         in every latent, if there is a plate that all latents are in and no observation depends on
         the latents of two of its groups. A subsampled plate is taken whole by `fit`; if the problem
-        is not grouped and no latent is in the plate, `run(..., problem.data, batch=100)` takes
+        is not grouped and no latent is in the plate, `run(..., problem.data, batch_size=100)` takes
         minibatches of it.
     """
     if importlib.util.find_spec("numpyro") is None:
@@ -72,8 +73,8 @@ def from_numpyro(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Proble
     whole: dict[str, Any] = {
         "theta": theta,
         "data": joint.data,
-        "constrain_theta": {
-            name: bijection(site["kwargs"].get("constraint"), site["value"])
+        "theta_transforms": {
+            name: transform(site["kwargs"].get("constraint"), site["value"])
             for name, site in sites.params.items()
         },
         "num_observations": num_observations(sites),
@@ -85,16 +86,16 @@ def from_numpyro(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Proble
         owners = _owners(joint, sites, plate, whole, maps, each)
         if owners is not None:
             return Problem.grouped(
-                GroupedLogJoint(joint, plate, owners).densities,
+                GroupDensities(joint, plate, owners).densities,
                 latent=one,
-                constrain_latent=maps,
+                latent_transforms=maps,
                 num_groups=plate.size,
                 **whole,
             )
     return Problem(
-        joint.density,
+        LogJoint(joint.density, joint.batching),
         latent=latent,
-        constrain_latent=_maps(sites, latent),
+        latent_transforms=_maps(sites, latent),
         latent_blocks={name: block_names(site) for name, site in sites.latents.items()},
         **whole,
     )
@@ -103,11 +104,12 @@ def from_numpyro(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Proble
 def to_numpyro(fit: Any) -> NumPyroFit:
     """The estimate and posterior draws of a fit of `from_numpyro`."""
     problem = fit.problem
-    owner = getattr(problem.group_log_joints or problem.log_joint, "__self__", None)
+    density = as_log_joint(problem.group_log_joints or problem.log_joint).function
+    owner = getattr(density, "__self__", None)
     plate, joint = (
-        (owner.plate, owner.joint) if isinstance(owner, GroupedLogJoint) else (None, owner)
+        (owner.plate, owner.joint) if isinstance(owner, GroupDensities) else (None, owner)
     )
-    if not isinstance(joint, NumPyroLogJoint):
+    if not isinstance(joint, NumPyroDensity):
         raise ValueError(
             "This fit is not of a NumPyro model: its problem was not made by `from_numpyro`."
         )
@@ -122,14 +124,14 @@ def to_numpyro(fit: Any) -> NumPyroFit:
 
 def _log_joint(
     model: Any, args: Any, kwargs: Any, sites: Sites, theta: PyTree, latent: PyTree
-) -> NumPyroLogJoint:
+) -> NumPyroDensity:
     """The log joint, with as many of the arguments as data as the model allows."""
     inside = {frame.name for site in sites.latents.values() for frame in site["cond_indep_stack"]}
     free = [name for name in sites.subsampled if name not in inside]
     batched = free[0] if len(sites.subsampled) == 1 and free else None
     for is_data in (_is_array, _is_float_array, lambda leaf: False):
         arrays, rebuild = split((args, kwargs), is_data)
-        joint = NumPyroLogJoint(
+        joint = NumPyroDensity(
             model, arrays, rebuild, tuple(sites.latents), sites.moving, sites.subsampled, batched
         )
         try:
@@ -144,7 +146,7 @@ def _log_joint(
 def _maps(sites: Sites, latent: PyTree) -> dict[str, Any]:
     """Where latents of these shapes live; moving ones are on the reals already."""
     return {
-        name: bijection(
+        name: transform(
             None if name in sites.moving else sites.latents[name]["fn"].support, latent[name]
         )
         for name in latent
@@ -152,7 +154,7 @@ def _maps(sites: Sites, latent: PyTree) -> dict[str, Any]:
 
 
 def _owners(
-    joint: NumPyroLogJoint,
+    joint: NumPyroDensity,
     sites: Sites,
     plate: Plate,
     whole: dict[str, Any],
@@ -162,16 +164,16 @@ def _owners(
     """The group of every term of the log joint, or None if groups interact."""
     with jax.enable_x64(True):
         theta, latent, data = widened((whole["theta"], each, joint.data))
-        theta_maps = maps_for(whole["constrain_theta"], theta, "theta")
-        latent_maps = maps_for(maps, jax.tree.map(lambda leaf: leaf[0], latent), "latent")
+        theta_maps = transforms_for(whole["theta_transforms"], theta, "theta")
+        latent_maps = transforms_for(maps, jax.tree.map(lambda leaf: leaf[0], latent), "latent")
         free = (
             inverse(theta_maps, theta),
             jax.vmap(lambda one: inverse(latent_maps, one))(latent),
         )
 
         def terms_of(theta: PyTree, latent: PyTree) -> dict[str, Array]:
-            natural = jax.vmap(lambda one: forward(latent_maps, one))(latent)
-            return joint.terms(forward(theta_maps, theta), plate.as_in_model(natural), data)
+            constrained = jax.vmap(lambda one: forward(latent_maps, one))(latent)
+            return joint.terms(forward(theta_maps, theta), plate.as_in_model(constrained), data)
 
         try:
             return groups_of_terms(terms_of, *free, sites.every, plate)

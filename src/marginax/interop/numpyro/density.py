@@ -1,6 +1,6 @@
 """The log density of a NumPyro model as a function of theta, latent and data, term by term.
 
-theta is substituted on its natural scale and never gets a Jacobian: a likelihood does not
+theta is substituted on its constrained scale and never gets a Jacobian: a likelihood does not
 transform. A latent whose support depends on theta or on another latent is given on the reals, with
 the Jacobian that NumPyro computes anew at every point; the others get theirs from the problem.
 """
@@ -15,13 +15,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from marginax.minibatch import Batching
+from marginax.model.log_joint import Batching
 
-__all__ = ["NumPyroLogJoint", "split", "with_rows"]
+__all__ = ["NumPyroDensity", "split", "with_rows"]
 
 
 @dataclass(frozen=True, eq=False)
-class NumPyroLogJoint:
+class NumPyroDensity:
     """log p_theta(x, y) of a model.
 
     Attributes:
@@ -74,11 +74,11 @@ class NumPyroLogJoint:
         if missing:
             raise ValueError(f"The latents {sorted(missing)} are not given; the model has them.")
         model, args, kwargs = self._substituted(theta, latent, data)
-        found, _ = compute_log_probs(model, args, kwargs, {}, sum_log_prob=False)
-        return {name: jnp.asarray(term) for name, term in found.items()}
+        log_probs, _ = compute_log_probs(model, args, kwargs, {}, sum_log_prob=False)
+        return {name: jnp.asarray(term) for name, term in log_probs.items()}
 
     def constrained(self, theta: PyTree, latent: PyTree) -> dict[str, Array]:
-        """All latents on their natural scales."""
+        """All latents on their constrained scales."""
         from numpyro import handlers
 
         model, args, kwargs = self._substituted(theta, latent, self.data)

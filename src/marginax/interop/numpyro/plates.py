@@ -18,9 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from marginax.interop.numpyro.density import NumPyroLogJoint
+from marginax.interop.numpyro.density import NumPyroDensity
 
-__all__ = ["GroupedLogJoint", "Plate", "block_names", "groups_of_terms", "shared_plates"]
+__all__ = ["GroupDensities", "Plate", "block_names", "groups_of_terms", "shared_plates"]
 
 # How far theta and latents are moved, on the reals, to where derivatives are taken: near the start
 # a coupling may be zero and a term flat.
@@ -54,7 +54,7 @@ class Plate(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class GroupedLogJoint:
+class GroupDensities:
     """log p_theta(x_g, y_g) of every group.
 
     Attributes:
@@ -63,7 +63,7 @@ class GroupedLogJoint:
         owners: of every site, the group of every term.
     """
 
-    joint: NumPyroLogJoint
+    joint: NumPyroDensity
     plate: Plate
     owners: Mapping[str, np.ndarray]
 
@@ -83,15 +83,15 @@ class GroupedLogJoint:
 
 def shared_plates(latents: Mapping[str, Any]) -> list[Plate]:
     """The plates that all latents are in, largest first."""
-    found = []
+    plates = []
     first = next(iter(latents.values()))
     for plate in first["cond_indep_stack"]:
         axes = {name: _axis(site, plate.name) for name, site in latents.items()}
         shared = {name: axis for name, axis in axes.items() if axis is not None}
         sizes = {np.shape(latents[name]["value"])[axis] for name, axis in shared.items()}
         if len(shared) == len(latents) and sizes == {plate.size} and plate.size > 1:
-            found.append(Plate(plate.name, plate.size, shared))
-    return sorted(found, key=lambda plate: -plate.size)
+            plates.append(Plate(plate.name, plate.size, shared))
+    return sorted(plates, key=lambda plate: -plate.size)
 
 
 def block_names(site: Any) -> tuple[str, ...] | None:
@@ -122,7 +122,7 @@ def groups_of_terms(
         plate: the groups.
     """
     probe = _probe(terms_of)
-    found: dict[str, np.ndarray] = {}
+    owners_of: dict[str, np.ndarray] = {}
     changes: dict[str, np.ndarray] = {}
     for seed, (of_theta, of_latent) in enumerate(REACH):
         random = np.random.default_rng(seed)
@@ -130,22 +130,22 @@ def groups_of_terms(
         pair = [probe(random, there, _moved(random, latent, of_latent)) for _ in range(2)]
         for name in pair[0]:
             for owners in (seen[name].owners for seen in pair):
-                before = found.get(name, owners)
+                before = owners_of.get(name, owners)
                 other = (before >= 0) & (owners >= 0) & (before != owners)
                 if np.any(other | (owners == SEVERAL)):
                     return None
-                found[name] = np.where(before >= 0, before, owners)
+                owners_of[name] = np.where(before >= 0, before, owners)
             with np.errstate(invalid="ignore"):  # both may be -inf so far out
                 difference = pair[0][name].terms - pair[1][name].terms
             moves = np.isfinite(difference) & (difference != 0)
             changes[name] = changes.get(name, False) | moves
     # Flat wherever it was looked at, and yet not constant: whose it is remains unknown.
-    if any(np.any((owners < 0) & changes[name]) for name, owners in found.items()):
+    if any(np.any((owners < 0) & changes[name]) for name, owners in owners_of.items()):
         return None
     # A term that no latent enters is its place's in the plate, or outside of it anybody's.
     return {
         name: np.where(owners >= 0, owners, _places(sites.get(name), plate, owners.size))
-        for name, owners in found.items()
+        for name, owners in owners_of.items()
     }
 
 

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from marginax.bijections import Bijection, correlation_cholesky, identity, interval, positive
 from marginax.interop.numpyro.density import with_rows
+from marginax.model.transforms import Transform, correlation_cholesky, identity, interval, positive
 
-__all__ = ["Sites", "bijection", "num_observations", "read", "to_reals"]
+__all__ = ["Sites", "transform", "num_observations", "read", "to_reals"]
 
 
 class Sites(NamedTuple):
@@ -76,7 +76,7 @@ def to_reals(site: Any) -> Array:
     return biject_to(site["fn"].support).inv(site["value"])
 
 
-def bijection(constraint: Any, value: Any) -> Bijection:
+def transform(constraint: Any, value: Any) -> Transform:
     """Ours where there is one, which tables know best; otherwise NumPyro's own."""
     from numpyro.distributions import biject_to, constraints
 
@@ -92,23 +92,23 @@ def bijection(constraint: Any, value: Any) -> Bijection:
         return correlation_cholesky(jnp.shape(value)[-1])
     to = biject_to(constraint)
 
-    def log_volume(u: Array) -> Array:
+    def log_abs_det_jacobian(u: Array) -> Array:
         return jnp.sum(to.log_abs_det_jacobian(u, to(u)))
 
-    def inside(x: Any) -> Any:
+    def contains(x: Any) -> Any:
         return jnp.all(constraint(x))
 
     # Bounds that differ from entry to entry belong to their places.
-    by_entry = to.codomain.event_dim == 0 and all(
+    elementwise = to.codomain.event_dim == 0 and all(
         np.ndim(bound) == 0 for bound in jax.tree.leaves(constraint)
     )
-    return Bijection(
+    return Transform(
         type(constraint).__name__.strip("_").lower(),
         to,
         to.inv,
-        log_volume,
-        inside,
-        by_entry=by_entry,
+        log_abs_det_jacobian,
+        contains,
+        elementwise=elementwise,
     )
 
 
@@ -155,7 +155,7 @@ def _refuse(params: dict[str, Any], latents: dict[str, Any]) -> None:
     if not latents:
         raise ValueError(
             "The model has no unobserved `numpyro.sample` site, so there is nothing to integrate "
-            "out. Maximise its log density with an optimiser instead."
+            "out. Maximise its log density with an optimizer instead."
         )
 
 

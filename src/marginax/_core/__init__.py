@@ -1,0 +1,1 @@
+"""What knows no statistics: trees, blocks, chunks, small matrices, programs, files, checks."""

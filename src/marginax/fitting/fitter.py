@@ -1,0 +1,146 @@
+"""`fit`: from a problem to an estimate, stage by stage.
+
+    fit(problem) -> Fit
+
+1. starts: overdispersed, and where the marginal likelihood can be computed (by quadrature, or by
+   importance sampling at the modes of the blocks) climbed by Newton steps.
+2. particles: the tuning-free M-SVGD-EM from the distinct tops, to rest.
+3. likelihood: climbed from where the particles rest, if that is elsewhere. Steps are taken only if
+   they do not lower it; its curvature at the top is the observed information.
+4. posterior: draws of the latents at the estimate, by BlackJAX chains from the cloud. Where the
+   likelihood could not be computed, they give the last Newton steps and the information too.
+
+`strategies` says how few and very many groups go through these stages.
+"""
+
+from pathlib import Path
+
+import jax
+from jax.sharding import Mesh
+
+from marginax._core.memory import memory_explained
+from marginax.algorithms.contract import Algorithm
+from marginax.fitting import stages
+from marginax.fitting.arguments import check_fit
+from marginax.fitting.plan import NARROW, make_plan, overdispersed, start_particles
+from marginax.fitting.result import Fit
+from marginax.fitting.stages import Starts
+from marginax.fitting.strategies import RunOptions, choose_strategy
+from marginax.fitting.warnings import has_converged, notes_on, warnings_of
+from marginax.kernels import Kernel
+from marginax.model.problem import Problem
+from marginax.running.checkpoints import Checkpoint
+from marginax.running.progress import stage
+from marginax.running.sharding import check_mesh_divides
+from marginax.typing import Key
+
+__all__ = ["fit"]
+
+LOOSE = 0.05  # tolerance of the particles where Newton's method follows: it is far cheaper
+
+
+@memory_explained("fit")
+def fit(  # noqa: PLR0913, the front door: all but the first are keywords with defaults
+    problem: Problem,
+    *,
+    key: Key | None = None,
+    num_particles: int | None = None,
+    num_starts: int = 3,
+    max_steps: int = 500,
+    algorithm: Algorithm | None = None,
+    kernel: Kernel | None = None,
+    compute_likelihood: bool = True,
+    draw_posterior: bool = True,
+    checkpoint: str | Path | Checkpoint | None = None,
+    progress: bool | None = None,
+    mesh: Mesh | None = None,
+) -> Fit:
+    """Fits a latent-variable model by maximum marginal likelihood.
+
+    Args:
+        problem: the model and its data.
+        key: a `jax.random.key`, by default `jax.random.key(0)`; the same key gives the same result.
+        num_particles: by default 20, or more than the largest block has dimensions.
+        num_starts: how many starts of theta, the given one first; they must agree to be believed.
+        max_steps: the most steps of the particles; Newton's method goes on from wherever they are.
+        algorithm: any algorithm on `problem.unconstrained_log_joint` instead of the default.
+        kernel: another kernel for the default algorithm.
+        compute_likelihood: climb the marginal likelihood itself, where that can be computed.
+            Without it there are no standard errors.
+        draw_posterior: draw from the posterior of the latents at the estimate, if BlackJAX is
+            installed.
+        checkpoint: a folder, or a `Checkpoint`, for the particles' run.
+        progress: show a bar; by default only on a terminal.
+        mesh: spreads particles, groups or both over devices, as in `run`; with an axis "groups" the
+            likelihood too is evaluated where its groups are.
+
+    Returns:
+        A `Fit`; `print(fit)` says everything.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, marginax as mx
+        >>> from jax.scipy.stats import norm
+        >>> def log_joint(theta, x, y):  # one group: y_i ~ N(x, 1), x ~ N(mean, sd^2)
+        ...     return norm.logpdf(x, theta["mean"], theta["sd"]) + jnp.sum(norm.logpdf(y, x, 1.0))
+        >>> y = jnp.array([[1.0, 2.0], [4.0, 5.0], [2.0, 2.0]])
+        >>> start, positive = {"mean": 0.0, "sd": 1.0}, {"sd": mx.transforms.positive}
+        >>> problem = mx.Problem.grouped(
+        ...     log_joint, y, theta=start, latent=0.0, theta_transforms=positive
+        ... )
+        >>> fit = mx.fit(problem)
+        >>> round(float(fit.theta["mean"]), 3)  # the mean of the groups' means
+        2.667
+    """
+    key = jax.random.key(0) if key is None else key
+    counts = {"num_starts": num_starts, "max_steps": max_steps, "num_particles": num_particles}
+    check_fit(problem, key, counts, checkpoint)
+    timings: dict[str, float] = {}
+    start_key, run_key, draw_key = jax.random.split(key, 3)
+    doing = f"Climbing the likelihood from {num_starts} start{'s' * (num_starts > 1)}"
+    with stage(progress, doing if compute_likelihood else "Looking for a start", timings, "start"):
+        plan = make_plan(problem, num_particles, kernel, algorithm)
+        check_mesh_divides(mesh, plan.num_particles, problem.num_groups)
+        theta_key, particle_key = jax.random.split(start_key)
+        strategy = choose_strategy(problem, plan, theta_key, mesh)
+        starts = Starts(overdispersed(problem, theta_key, num_starts))
+        if compute_likelihood:
+            starts = stages.climb_starts(problem, strategy, starts.thetas, mesh)
+        # A given algorithm begins where the user said; ours where the likelihood is high.
+        climbed = algorithm is None and len(starts.climbs) > 0
+        thetas = (starts.tops() if climbed else starts.thetas)[: strategy.most_starts]
+        width = strategy.width if climbed else NARROW
+        cloud = start_particles(problem, thetas, particle_key, plan.num_particles, width)
+    with stage(progress, "", timings, "particles"):
+        tolerance = None if starts.function is None else LOOSE
+        options = RunOptions(max_steps, checkpoint, progress, mesh, tolerance)
+        ran = strategy.run_particles(thetas, cloud, run_key, options)
+    state = stages.first_ending(ran, strategy)
+    if starts.function is not None:
+        with stage(progress, "Newton's last steps", timings, "likelihood"):
+            state = stages.maximize(problem, strategy, starts, ran, mesh)
+    if strategy.follow is not None and stages.may_follow(ran, state):
+        with stage(progress, "", timings, "particles at the estimate"):
+            ran = strategy.follow(ran, state.theta, run_key, options)
+    if draw_posterior and stages.may_draw(state):
+        with stage(progress, "Drawing from the posterior", timings, "posterior"):
+            state = stages.draw_posterior(problem, ran, state, draw_key, compute_likelihood)
+    state = stages.judge(problem, ran, state)
+    return Fit(
+        problem=problem,
+        unconstrained_theta=state.theta,
+        information=state.information,
+        score_covariance=state.score_covariance,
+        likelihood=state.likelihood,
+        draws=state.draws,
+        run=ran,
+        start=state.start,
+        num_starts=len(starts.climbs) or len(thetas),
+        num_agreeing=state.agreeing,
+        boundaries=tuple(state.boundaries),
+        method=plan.words + strategy.words,
+        converged=has_converged(ran, state),
+        warnings=warnings_of(problem, ran, state),
+        notes=notes_on(problem, ran, state),
+        timings=timings,
+        maximum=state.maximum,
+    )

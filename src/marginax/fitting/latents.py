@@ -1,0 +1,116 @@
+"""The latents at the estimate: random effects, draws of them, predictions and new data sets."""
+
+from collections.abc import Callable
+from functools import partial
+from statistics import NormalDist
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PyTree
+
+from marginax._core.checks import check_level
+from marginax.likelihood.blocks import to_latent
+from marginax.likelihood.posterior import Posterior
+from marginax.likelihood.results import Likelihood
+from marginax.model.problem import Problem
+from marginax.model.transforms import identity
+from marginax.model.transforms.trees import is_transform
+from marginax.typing import Key, Latent, Theta
+
+__all__ = ["RandomEffects", "random_effects", "constrained_draws", "predict", "simulate"]
+
+
+class RandomEffects(NamedTuple):
+    """The posterior of the latents at the estimate ("random effects"), constrained scale.
+
+    Attributes:
+        mean: trees like the latent, all groups.
+        sd: standard deviations.
+        low: lower end of the central interval.
+        high: upper end.
+    """
+
+    mean: Latent
+    sd: Latent
+    low: Latent
+    high: Latent
+
+
+def random_effects(
+    problem: Problem, likelihood: Likelihood | None, posterior: Posterior | None, level: float
+) -> RandomEffects:
+    """Exact moments where the latents live on the reals; otherwise those of posterior draws.
+
+    Without draws, a constrained latent gets its median and, by the delta method, its standard
+    deviation.
+    """
+    check_level(level)
+    transforms = jax.tree.leaves(problem.latent_transforms, is_leaf=is_transform)
+    on_the_reals = all(one is identity for one in transforms)
+    if posterior is not None and not (on_the_reals and likelihood is not None):
+        return _of_draws(constrained_draws(problem, posterior), level)
+    if likelihood is None:
+        raise ValueError(
+            "This fit has no posterior of the latents: it was made with "
+            "compute_likelihood=False and draw_posterior=False. Fit again without one of these."
+        )
+    half = NormalDist().inv_cdf(0.5 + level / 2)
+
+    def constrained(flat: Array) -> Latent:
+        return problem.constrained_latent(to_latent(problem, flat))
+
+    mean, sd = _like(problem, likelihood.mean), _like(problem, likelihood.sd)
+    low, high = (constrained(mean + sign * half * sd) for sign in (-1, 1))
+    middle, slope = jax.jvp(constrained, (mean,), (sd,))
+    return RandomEffects(middle, jax.tree.map(jnp.abs, slope), low, high)
+
+
+def constrained_draws(problem: Problem, posterior: Posterior) -> PyTree:
+    """Draws, constrained, as a tree like the latent: [chains, draws, ...] in every leaf."""
+    convert = jax.vmap(
+        jax.vmap(lambda flat: problem.constrained_latent(partial(to_latent, problem)(flat)))
+    )
+    return convert(_like(problem, posterior.draws))
+
+
+def _of_draws(draws: PyTree, level: float) -> RandomEffects:
+    tails = (0.5 - level / 2, 0.5 + level / 2)
+    low, high = (
+        jax.tree.map(lambda leaf, q=q: jnp.quantile(leaf, q, axis=(0, 1)), draws) for q in tails
+    )
+    mean = jax.tree.map(lambda leaf: jnp.mean(leaf, axis=(0, 1)), draws)
+    return RandomEffects(
+        mean, jax.tree.map(lambda leaf: jnp.std(leaf, axis=(0, 1)), draws), low, high
+    )
+
+
+def _like(problem: Problem, flat: np.ndarray) -> jax.Array:
+    return jnp.asarray(flat, jax.tree.leaves(problem.start_latent())[0].dtype)
+
+
+def predict(
+    fn: Callable[[Key, Theta, Any], PyTree], theta: Theta, draws: PyTree, key: Key, num_draws: int
+) -> PyTree:
+    """`fn(key, theta, latent)` for draws of the latents, with a leading axis over them.
+
+    Args:
+        fn: a prediction, or simulated data, for one latent; constrained values.
+        theta: the estimate.
+        draws: [chains, draws, ...] at every leaf.
+        key: a `jax.random.key`.
+        num_draws: how many to use, at most all.
+    """
+    pooled = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), draws)
+    total = jax.tree.leaves(pooled)[0].shape[0]
+    pick_key, fn_key = jax.random.split(key)
+    chosen = jax.random.permutation(pick_key, total)[:num_draws]
+    latents = jax.tree.map(lambda leaf: leaf[chosen], pooled)
+    keys = jax.random.split(fn_key, len(chosen))
+    return jax.jit(jax.vmap(fn, (0, None, 0)))(keys, theta, latents)
+
+
+def simulate(fn: Callable[[Key, Theta], PyTree], theta: Theta, key: Key, num: int) -> PyTree:
+    """`fn(key, theta)` for `num` keys, with a leading axis over them."""
+    return jax.jit(jax.vmap(fn, (0, None)))(jax.random.split(key, num), theta)

@@ -1,0 +1,229 @@
+"""The stages of a fit after its plan; each keeps what there is if Ctrl-C comes in between."""
+
+import warnings
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jax.sharding import Mesh
+
+from marginax._core.processes import whole
+from marginax.fitting.boundaries import at_boundary, interacting_groups, runaways
+from marginax.fitting.fit_state import FitState
+from marginax.fitting.strategies import Strategy
+from marginax.likelihood.blocks import flat_latents
+from marginax.likelihood.climbs import (
+    as_high,
+    climb_from_starts,
+    gaps_below,
+    is_near,
+    maximum_from,
+)
+from marginax.likelihood.from_draws import climb_by_draws, likelihood_from_draws
+from marginax.likelihood.methods import choose_likelihood, likelihood_of_all
+from marginax.likelihood.newton import Climb
+from marginax.likelihood.posterior import can_draw, posterior_sampler, too_many_latents
+from marginax.likelihood.results import LikelihoodFunction
+from marginax.model.problem import Problem, in_double_precision
+from marginax.running.result import Run
+from marginax.typing import Key
+
+__all__ = [
+    "Starts",
+    "climb_starts",
+    "draw_posterior",
+    "ends_of",
+    "first_ending",
+    "judge",
+    "maximize",
+    "may_draw",
+    "may_follow",
+]
+
+ALIKE = 0.05  # thetas of starts that agree: five times the tolerance that runs have by default
+
+
+class Starts(NamedTuple):
+    """Where theta starts.
+
+    Attributes:
+        thetas: a row per start, flat, on the reals.
+        function: the likelihood, if it can be computed; of the sample if there is one.
+        climbs: of it, from every start.
+    """
+
+    thetas: np.ndarray
+    function: LikelihoodFunction | None = None
+    climbs: tuple[Climb, ...] = ()
+
+    def tops(self) -> np.ndarray:
+        """Where the particles start: the tops of the climbs, each once, best first."""
+        settled = [one for one in self.climbs if one.settled and np.isfinite(one.local.value)]
+        tops: list[Climb] = []
+        for one in sorted(settled, key=lambda one: -one.local.value):
+            if not any(is_near(one.theta, top) for top in tops):
+                tops.append(one)
+        return np.array([top.theta for top in tops]) if tops else self.thetas
+
+
+def climb_starts(
+    problem: Problem, strategy: Strategy, thetas: np.ndarray, mesh: Mesh | None
+) -> Starts:
+    """Climbs of the likelihood, or that of a sample, from the starts, if it can be computed."""
+    sampled = strategy.sample is not None
+    with jax.enable_x64(True):
+        _warn_without_double()
+        double = in_double_precision(strategy.sample or problem)
+        function = choose_likelihood(double, thetas[0], None if sampled else mesh)
+        climbs = [] if function is None else climb_from_starts(function, thetas)
+        return Starts(thetas, function, tuple(climbs))
+
+
+def ends_of(ran: Run) -> np.ndarray:
+    """Where theta of every start ended, flat, on the reals."""
+    return np.asarray(jax.vmap(lambda theta: ravel_pytree(theta)[0])(ran.theta), float)
+
+
+def first_ending(ran: Run, strategy: Strategy) -> FitState:
+    """What the particles found: the first start that converged, or the first."""
+    ends = ends_of(ran)
+    good = [i for i, status in enumerate(ran.statuses) if status == "converged"]
+    first = good[0] if good else 0
+    allowed = ALIKE * np.maximum(1.0, np.abs(ends[first]))
+    agreeing = [i for i in good if np.all(np.abs(ends[i] - ends[first]) <= allowed)]
+    return FitState(
+        theta=ends[first],
+        start=first,
+        agreeing=max(1, len(agreeing)),
+        no_draws=strategy.no_draws,
+    )
+
+
+def maximize(
+    problem: Problem, strategy: Strategy, starts: Starts, ran: Run, mesh: Mesh | None
+) -> FitState:
+    """The likelihood's own maximum, or after Ctrl-C the highest point known before.
+
+    Args:
+        problem: what is fitted.
+        strategy: whether the starts were climbed on a sample.
+        starts: with the likelihood that was climbed.
+        ran: where the particles ended.
+        mesh: of devices, if any.
+    """
+    state, climbs = first_ending(ran, strategy), list(starts.climbs)
+    if starts.function is None:
+        return state
+    try:
+        with jax.enable_x64(True):
+            if strategy.sample is not None:
+                return _maximum_of_all(problem, strategy.sample, climbs, ran, state, mesh)
+            return state.at_maximum(maximum_from(starts.function, ends_of(ran), climbs))
+    except KeyboardInterrupt:
+        return state.at_top_of(climbs)._replace(
+            interrupted="Ctrl-C during Newton's last steps: the estimate is from before them, "
+            "without a likelihood and posterior draws."
+        )
+
+
+def _maximum_of_all(
+    problem: Problem,
+    sample: Problem,
+    climbs: list[Climb],
+    ran: Run,
+    state: FitState,
+    mesh: Mesh | None,
+) -> FitState:
+    """The maximum for all groups, of which the climbs so far have seen some."""
+    finite = [one for one in climbs if np.isfinite(one.local.value)]
+    if not finite:
+        return state
+    top = max(finite, key=lambda one: one.local.value)
+    double, few = in_double_precision(problem), in_double_precision(sample)
+    function = likelihood_of_all(double, few, top, mesh)
+    if function is None:
+        return state
+    state = state.at_maximum(maximum_from(function, ends_of(ran), []))
+    agreeing = sum(as_high(one, top) for one in finite)
+    return state._replace(agreeing=agreeing, lower_in_sample=gaps_below(top, finite))
+
+
+def may_follow(ran: Run, state: FitState) -> bool:
+    """Whether the particles are to be carried to the estimate, where a strategy does that."""
+    return state.maximum is not None and "interrupted" not in ran.statuses
+
+
+def may_draw(state: FitState) -> bool:
+    """Whether there can be posterior draws at all."""
+    return not (state.no_draws or state.interrupted) and can_draw()
+
+
+def draw_posterior(
+    problem: Problem, ran: Run, state: FitState, key: Key, may_climb: bool
+) -> FitState:
+    """The same with posterior draws, or as it was after Ctrl-C, or where they are too many.
+
+    Args:
+        problem: what is fitted.
+        ran: the particles, from which chains start.
+        state: with the estimate.
+        key: for the chains.
+        may_climb: whether draws may give the last Newton steps where nothing else could.
+    """
+    num_latents = problem.latent_size * (problem.num_groups or 1)
+    if too_many_latents(num_latents):
+        words = f"There are no posterior draws: {num_latents} latents are too many for memory."
+        return state._replace(no_draws=words)
+    try:
+        with jax.enable_x64(True):
+            return _with_draws(in_double_precision(problem), ran, state, key, may_climb)
+    except KeyboardInterrupt:
+        return state._replace(interrupted="Ctrl-C during the posterior draws: there are none.")
+
+
+def _with_draws(problem: Problem, ran: Run, state: FitState, key: Key, may_climb: bool) -> FitState:
+    """Posterior draws at the estimate; the estimate from them where nothing else could give it."""
+    cloud = jax.vmap(partial(flat_latents, problem))(
+        jax.tree.map(lambda leaf: jnp.asarray(whole(leaf[state.start]), float), ran.particles)
+    )
+    reliable = state.likelihood is not None and state.likelihood.is_reliable
+    if reliable or not may_climb:
+        return state._replace(draws=posterior_sampler(problem)(state.theta, cloud, key))
+    climbed = climb_by_draws(problem, state.theta, cloud, key)
+    if climbed is None:
+        return state._replace(
+            no_draws="There are no posterior draws: the chains did not mix, or the model was not "
+            "finite where they went."
+        )
+    value = likelihood_from_draws(problem, climbed.theta, climbed.posterior.draws)
+    return state.by_draws(climbed, value)
+
+
+def judge(problem: Problem, ran: Run, state: FitState) -> FitState:
+    """What is at a boundary, unbounded, or not independent; after Ctrl-C no more is said of it."""
+    try:
+        with jax.enable_x64(True):
+            double = in_double_precision(problem)
+            boundaries = at_boundary(double, state)
+            state = state.without_information(runaways(double, state))
+            interacting = interacting_groups(double, ran, state)
+        return state._replace(boundaries=boundaries, interacting_groups=interacting)
+    except KeyboardInterrupt:
+        words = "Ctrl-C before boundaries and unbounded directions were looked for."
+        return state._replace(interrupted=state.interrupted or words)
+
+
+def _warn_without_double() -> None:
+    try:
+        double = jnp.zeros((), jnp.float64).dtype == jnp.float64
+    except Exception:  # a platform that refuses float64 outright
+        double = False
+    if not double:
+        warnings.warn(
+            "This platform has no float64: information and Newton steps are in float32, and "
+            "standard errors may be off in the third digit.",
+            stacklevel=4,
+        )

@@ -1,0 +1,196 @@
+"""What a fit warns of, in sentences, and what else one should know; whether it has converged.
+
+A warning is a reason to doubt the estimate or its standard errors. A note is not: that a variance
+is estimated as 0, or that a group has no data, is something found and no failure.
+"""
+
+import jax
+import numpy as np
+from jax.flatten_util import ravel_pytree
+
+from marginax.fitting.fit_state import FitState
+from marginax.fitting.uncertainty import unbounded
+from marginax.likelihood.climbs import distance
+from marginax.likelihood.posterior import Posterior
+from marginax.likelihood.results import Likelihood
+from marginax.model.parameter_table import unconstrained_names
+from marginax.model.problem import Problem
+from marginax.running.result import Run
+
+__all__ = ["has_converged", "notes_on", "warnings_of"]
+
+FAR_APART = 3.0  # standard errors between particles at rest and an estimate by draws
+
+
+def has_converged(ran: Run, state: FitState) -> bool:
+    """Whether the optimisation came to its end: Newton's steps, or else the particles."""
+    if state.interrupted:
+        return False
+    settled = state.has_settled
+    return ran.converged and ran.starts_agree if settled is None else settled
+
+
+def warnings_of(problem: Problem, ran: Run, state: FitState) -> tuple[str, ...]:
+    """Every reason to doubt the estimate or its standard errors; none is good."""
+    said = [state.interrupted] if state.interrupted else []
+    if state.interacting_groups:
+        said.append(
+            f"The log joint of {state.interacting_groups} of {problem.num_groups} groups depends "
+            "on the latent of another group where the particles are: the likelihood group by group "
+            "is wrong. Fit without groups, `Problem(log_joint, ...)`."
+        )
+    if state.information is None:
+        return (*said, *_of_the_particles(ran))
+    said += _of_the_climb(state)
+    said += _of_the_starts(ran, state)
+    said += _of_the_information(problem, state.information, state.boundaries)
+    if state.likelihood is not None:
+        said += state.likelihood.warnings()
+    if state.draws is not None and not _have_mixed(state.draws):
+        said.append(
+            f"The posterior draws of the latents have not mixed (R-hat {state.draws.rhat:.2f}, "
+            f"{state.draws.effective_draws:.0f} effective draws of the worst latent): the "
+            "posterior may have several modes."
+        )
+    return tuple(said)
+
+
+def notes_on(problem: Problem, ran: Run, state: FitState) -> tuple[str, ...]:
+    """What is no reason to doubt the estimate, but should be known."""
+    said = list(state.boundaries.values())
+    lost = [s for s in ran.statuses if s in ("diverged", "nonfinite")]
+    if lost and state.information is not None:
+        said.append(
+            f"{len(lost)} of {len(ran.statuses)} runs of the particles ended as "
+            f"{' and '.join(sorted(set(lost)))}; Newton's method went on from their last good "
+            "point."
+        )
+    said += _of_the_cloud(ran, state)
+    empty = _without_data(problem, state.likelihood)
+    if empty:
+        some = ", ".join(map(str, empty[:5])) + (", ..." if len(empty) > 5 else "")
+        said.append(
+            f"{len(empty)} of {problem.num_groups} groups ({some}) say nothing: their likelihood "
+            "is 1 whatever their latents, as without data. These follow the prior."
+        )
+    if state.climbed is not None:
+        said.append(
+            "The likelihood could not be climbed itself; the estimate and its information come "
+            f"from posterior draws (Louis), in {state.climbed.num_steps} steps."
+        )
+    if "interrupted" in ran.statuses:
+        said.append(
+            f"The particles were stopped after {ran.num_steps} steps, before they came to rest."
+        )
+    if state.draws is None and not state.interrupted:
+        said.append(
+            state.no_draws
+            or "There are no posterior draws: draw_posterior=False, or BlackJAX is not installed "
+            "(`pip install 'marginax[blackjax]'`)."
+        )
+    return tuple(said)
+
+
+def _have_mixed(draws: Posterior) -> bool:
+    # Halves of short chains differ a little for want of draws, and the worst of very many more.
+    worst = 1.05 if draws.draws.shape[1] >= 100 else 1.1
+    return draws.rhat <= worst and draws.effective_draws >= 100
+
+
+def _of_the_particles(ran: Run) -> list[str]:
+    said = []
+    if not ran.converged:
+        said.append(f"The particles did not come to rest: {ran.reason}")
+    elif not ran.starts_agree:
+        said.append(f"Starts disagree, and nothing tells which is best: {ran.reason}")
+    if ran.cloud_check is not None:
+        said += ran.cloud_check.warnings
+    said.append("There are no standard errors: the likelihood itself was not computed.")
+    return said
+
+
+def _of_the_climb(state: FitState) -> list[str]:
+    if state.has_settled is not False:
+        return []
+    if state.climbed is not None:
+        return [
+            "The last Newton steps, from posterior draws, still moved by more than their Monte "
+            "Carlo error."
+        ]
+    return [
+        "The likelihood still rises slowly where Newton's method gave up: the maximum may be at "
+        "infinity (separation, or a parameter the data say nothing about)."
+    ]
+
+
+def _of_the_starts(ran: Run, state: FitState) -> list[str]:
+    said = []
+    if state.lower:
+        values = ", ".join(f"{value:.2f}" for value in state.lower)
+        said.append(
+            f"Starts disagree: at other maxima the log likelihood is lower by {values}. The best "
+            "is reported; there may be a better one still."
+        )
+    if state.lower_in_sample:
+        values = ", ".join(f"{value:.2f}" for value in state.lower_in_sample)
+        said.append(
+            "Starts disagree: they were climbed with a sample of the groups, and at other maxima "
+            f"its log likelihood is lower by {values}. All groups were climbed from the best; "
+            "there may be a better one still."
+        )
+    apart = _ends_apart(ran, state)
+    if apart:
+        values = ", ".join(f"{value:.1f}" for value in apart)
+        said.append(
+            f"Starts disagree: the particles of {len(apart)} of {len(ran.statuses)} starts ended "
+            f"{values} standard errors from the estimate."
+        )
+    return said
+
+
+def _of_the_information(
+    problem: Problem, information: np.ndarray, boundaries: dict[int, str]
+) -> list[str]:
+    names = unconstrained_names(problem)
+    inside = [i for i in range(len(names)) if i not in boundaries]
+    loose = unbounded(information[np.ix_(inside, inside)])
+    flat = [names[i] for i, is_loose in zip(inside, loose, strict=True) if is_loose]
+    if not flat:
+        return []
+    return [
+        f"The likelihood is flat in {', '.join(flat)}: the data do not determine "
+        f"{'it' if len(flat) == 1 else 'them'}, or the maximum is at infinity (separation, or a "
+        "variance of 0 on a log scale). The standard errors are unbounded."
+    ]
+
+
+def _of_the_cloud(ran: Run, state: FitState) -> list[str]:
+    if state.maximum is None:
+        return []
+    end = jax.tree.map(lambda leaf: leaf[state.start], ran.theta)
+    away = distance(np.asarray(ravel_pytree(end)[0], float), state.maximum.best)
+    if not away > 1.0:
+        return []
+    return [
+        f"The particles came to rest {away:.1f} standard errors from the maximum: their cloud is "
+        "not to be used for inference on its own."
+    ]
+
+
+def _ends_apart(ran: Run, state: FitState) -> list[float]:
+    """How far starts ended from an estimate by draws, in standard errors, where that is far.
+
+    With a likelihood its climbs tell the starts apart; without, only the particles can.
+    """
+    if state.climbed is None or state.information is None:
+        return []
+    ends = np.asarray(jax.vmap(lambda theta: ravel_pytree(theta)[0])(ran.theta), float)
+    away = ends - state.theta[None]
+    lengths = np.sqrt(np.abs(np.einsum("ip,pq,iq->i", away, state.information, away)))
+    return [float(length) for length in lengths if not length < FAR_APART]
+
+
+def _without_data(problem: Problem, likelihood: Likelihood | None) -> list[int]:
+    if problem.num_groups is None or likelihood is None or likelihood.by_group is None:
+        return []
+    return [int(g) for g in np.flatnonzero(np.abs(likelihood.by_group) < 1e-8)]

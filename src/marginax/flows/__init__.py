@@ -1,0 +1,1 @@
+"""Ingredients of a step: scores, the Stein flow, Langevin moves, momentum, optimizers, metrics."""

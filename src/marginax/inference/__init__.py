@@ -1,1 +1,0 @@
-"""What a statistician needs at the estimate: exact likelihoods, information, posterior draws."""

@@ -1,0 +1,166 @@
+"""A problem as independent blocks with flat latents: its groups, or the whole as one block.
+
+Quadrature, importance sampling, mode search and posterior sampling all go block by block; here is
+the one place that knows how a problem falls into them.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import Any, NamedTuple, cast
+
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+from jax.sharding import Mesh
+from jaxtyping import Array, Float
+
+from marginax._core.programs import KEPT, ById
+from marginax.likelihood.modes import Laplace, LogDensities, laplace
+from marginax.model.model_key import shared_model
+from marginax.model.problem import Problem
+from marginax.running.sharding import num_shards, over_groups
+from marginax.typing import Data, Latent
+
+__all__ = [
+    "Blocks",
+    "as_blocks",
+    "finite_values",
+    "flat_latents",
+    "in_chunks",
+    "chunk_of",
+    "place",
+    "placing",
+    "to_latent",
+]
+
+MOST_LATENTS = 400  # latents in one block whose dense curvature is affordable
+MOST_POINTS = 2**20  # nodes or draws of all blocks together that are evaluated at once
+
+
+class Blocks(NamedTuple):
+    """Blocks that are independent given theta.
+
+    Attributes:
+        log_densities: `log_densities(theta, x, data)`, one per block: flat free theta, a row of x
+            per block with its flat free latent. Row g of x matters to entry g only.
+        data: handed on.
+        start: where a mode search starts, [blocks, size].
+        divisible: whether the data have a leading axis over blocks, so that some blocks can be
+            evaluated alone.
+        mesh: over whose devices the groups are spread, if any.
+    """
+
+    log_densities: Callable[[Array, Array, Any], Array]
+    data: Data
+    start: Float[Array, "blocks size"]
+    divisible: bool
+    mesh: Mesh | None = None
+
+    @property
+    def bare(self) -> ById:
+        """Without data and start, and equal to others of the same model: to compile for."""
+        return ById(self._replace(data=None, start=cast(Any, None)), mark=self.log_densities)
+
+
+def as_blocks(problem: Problem, mesh: Mesh | None = None) -> Blocks:
+    """The blocks of a problem, groups spread over the devices of a mesh that has such an axis."""
+    mesh = None if problem.num_groups is None else mesh
+    start = flat_latents(problem, problem.start_latent())
+    return Blocks(
+        _log_densities(shared_model(problem)),
+        over_groups(mesh, len(start), problem.data),
+        over_groups(mesh, len(start), start),
+        divisible=problem.group_log_joint is not None,
+        mesh=mesh,
+    )
+
+
+@lru_cache(KEPT)
+def _log_densities(problem: Problem) -> Callable[[Array, Array, Any], Array]:
+    _, unravel = ravel_pytree(problem.start_theta())
+
+    def log_densities(theta: Array, x: Array, data: Data) -> Array:
+        latent = to_latent(problem, x)
+        if problem.num_groups is None:
+            return problem.unconstrained_log_joint(unravel(theta), latent, data)[None]
+        return problem.unconstrained_group_log_joints(unravel(theta), latent, data)
+
+    return log_densities
+
+
+@lru_cache(KEPT)
+def placing(bare: ById) -> Any:
+    """`place` of these blocks, compiled."""
+    return jax.jit(partial(place, bare.value))
+
+
+def in_chunks(blocks: Blocks, points_per_block: int) -> list[slice]:
+    """Which blocks to evaluate together, so that memory does not grow with their number.
+
+    Blocks that are known all at once only are one chunk; `finite_values` then divides the points.
+    """
+    num_blocks = len(blocks.start)
+    shards = num_shards(blocks.mesh)
+    most = shards * max(1, MOST_POINTS // points_per_block)
+    if not blocks.divisible or num_blocks <= most:
+        return [slice(0, num_blocks)]
+    size = -(-num_blocks // -(-num_blocks // most))  # chunks of nearly the same size
+    size = -(-size // shards) * shards  # which every device has the same share of
+    return [slice(first, first + size) for first in range(0, num_blocks, size)]
+
+
+def chunk_of(blocks: Blocks, rows: slice) -> Data:
+    """The data of some blocks."""
+    if not blocks.divisible:
+        return blocks.data
+    data = jax.tree.map(lambda leaf: leaf[rows], blocks.data)
+    first, end, _ = rows.indices(len(blocks.start))
+    return over_groups(blocks.mesh, end - first, data)
+
+
+def place(blocks: Blocks, theta: Array, start: Float[Array, "blocks size"], data: Data) -> Laplace:
+    """The mode and the curvature of every block's posterior at theta."""
+    return laplace(lambda x: blocks.log_densities(theta, x, data), start)
+
+
+def flat_latents(problem: Problem, latent: Latent) -> Float[Array, "blocks size"]:
+    """One whole free latent as a row per block."""
+    if problem.num_groups is None:
+        return ravel_pytree(latent)[0][None]
+    return jax.vmap(lambda one: ravel_pytree(one)[0])(latent)
+
+
+def to_latent(problem: Problem, flat: Float[Array, "blocks size"]) -> Latent:
+    """The reverse of `flat_latents`."""
+    whole = problem.start_latent()
+    if problem.num_groups is None:
+        return ravel_pytree(whole)[1](flat[0])
+    return jax.vmap(ravel_pytree(jax.tree.map(lambda leaf: leaf[0], whole))[1])(flat)
+
+
+def finite_values(
+    log_densities: LogDensities,
+    points: Float[Array, "n blocks p"],
+    inside: Float[Array, "blocks p"],
+) -> tuple[Float[Array, "n blocks"], Array]:
+    """The log densities at points some of which may lie where they are -inf or NaN.
+
+    Such points count as zero density. Their derivatives would be NaN and spoil the sum's, so the
+    density is differentiated at a point inside instead, and that term then left out.
+
+    Returns:
+        The values, and of every block how many were NaN or +inf rather than -inf.
+    """
+    num_points, num_blocks, _ = points.shape
+
+    def at_all(points: Array) -> Array:
+        if num_points * num_blocks <= MOST_POINTS:
+            return jax.vmap(log_densities)(points)
+        # Blocks that cannot be taken apart: some points at a time, computed anew for derivatives.
+        some = max(1, MOST_POINTS // num_blocks)
+        return jax.lax.map(jax.checkpoint(log_densities), points, batch_size=some)
+
+    seen = jax.lax.stop_gradient(at_all(points))
+    good = jnp.isfinite(seen)
+    values = at_all(jnp.where(good[..., None], points, inside[None]))
+    return jnp.where(good, values, -jnp.inf), jnp.sum(~good & ~jnp.isneginf(seen), axis=0)

@@ -1,0 +1,69 @@
+"""Which method computes the marginal likelihood of a problem.
+
+To add one: a file beside `quadrature` that returns a `LikelihoodFunction`, a type for its value in
+`results`, and its line in both functions here. `fit` asks here alone; tables, warnings and saved
+files follow the type.
+
+    up to 3 latents in a group           quadrature
+    up to 400 latents in a block         importance sampling
+    more                                 none: posterior draws give its derivatives (`from_draws`)
+"""
+
+import numpy as np
+from jax.sharding import Mesh
+
+from marginax.likelihood.importance import MOST_LATENTS, importance_likelihood
+from marginax.likelihood.newton import Climb
+from marginax.likelihood.quadrature import MOST_DIMENSIONS, ORDERS, quadrature_likelihood
+from marginax.likelihood.results import LikelihoodFunction
+from marginax.model.problem import Problem
+
+__all__ = ["choose_likelihood", "likelihood_of_all"]
+
+NEGLIGIBLE = 0.01  # standard errors by which fewer nodes may move the estimate
+
+
+def choose_likelihood(
+    problem: Problem, theta: np.ndarray, mesh: Mesh | None = None
+) -> LikelihoodFunction | None:
+    """The likelihood as a function, or None where the latents are too many for it.
+
+    Args:
+        problem: in double precision.
+        theta: flat, on the reals; where it will first be evaluated.
+        mesh: over whose devices the groups are spread, if any.
+    """
+    size = problem.latent_size
+    if problem.num_groups is not None and size <= MOST_DIMENSIONS:
+        return quadrature_likelihood(problem, mesh)
+    if size <= MOST_LATENTS:
+        return importance_likelihood(problem, theta, mesh)
+    return None
+
+
+def likelihood_of_all(
+    problem: Problem, sample: Problem, top: Climb, mesh: Mesh | None = None
+) -> LikelihoodFunction | None:
+    """The likelihood of all groups, climbed by as few nodes as a sample of the groups allows.
+
+    Args:
+        problem: in double precision.
+        sample: the problem of some of its groups, likewise.
+        top: of the sample's likelihood with the usual nodes.
+        mesh: over whose devices the groups are spread, if any.
+    """
+    size = problem.latent_size
+    if size > MOST_DIMENSIONS:
+        return choose_likelihood(problem, top.theta, mesh)
+    covariance = np.linalg.pinv(-top.local.hessian)
+    errors = np.sqrt(np.abs(np.diag(covariance)) * sample.num_groups / problem.num_groups)
+    usual = quadrature_likelihood(problem, mesh)
+    for order in range(5, ORDERS[size], 2):
+        there = quadrature_likelihood(sample, order=order).evaluate(top.theta, top.local.extra)
+        moved = covariance @ (there.gradient - top.local.gradient)
+        if np.all(np.abs(moved) < NEGLIGIBLE * errors):
+            # Few nodes place the maximum; what the likelihood is there, all of them say, once: a
+            # small error in every group is a large one in the sum of very many.
+            few = quadrature_likelihood(problem, mesh, order=order)
+            return few._replace(describe=usual.describe)
+    return usual

@@ -1,0 +1,291 @@
+r"""Posterior draws at the estimate: BlackJAX chains, one per particle, started from the cloud.
+
+A Stein cloud is small and deterministic; standard errors and predictions want draws. Every block is
+sampled in whitened coordinates, x = m + R u, by MALA (small blocks) or NUTS (large ones), with a
+step size per block that dual averaging adapts on the acceptance of all chains.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from marginax._core.linalg import solve_positive
+from marginax._core.programs import KEPT, ById
+from marginax.likelihood.blocks import MOST_LATENTS, Blocks, as_blocks, placing
+from marginax.likelihood.modes import Laplace, LogDensities
+from marginax.model.problem import Problem
+from marginax.typing import Data, Key
+
+__all__ = [
+    "MOST_CHAINS",
+    "Posterior",
+    "can_draw",
+    "posterior_sampler",
+    "sampler",
+    "too_many_latents",
+]
+
+LARGEST_FOR_MALA = 10  # beyond it NUTS mixes better for the same gradients
+MOST_CHAINS, FEWEST_CHAINS = 20, 8
+LONGEST, SHORTEST = 250, 50  # draws of a chain
+FEW_NUMBERS = 4_000_000  # kept in all; of more latents fewer draws
+MOST_NUMBERS = 40_000_000  # then fewer chains, and then none
+FARTHEST = 5.0  # a particle further out, in standard deviations, is no start
+SIDE_BY_SIDE = "blocks"  # the axis along which blocks are sampled
+
+
+class Posterior(NamedTuple):
+    """Draws of the latents at the estimate, on the reals.
+
+    Attributes:
+        draws: [chains, draws, blocks, size].
+        sampler: in words.
+        rhat: the worst potential scale reduction of any coordinate; near 1 is right.
+        effective_draws: of the worst coordinate.
+        acceptance: mean acceptance rate.
+    """
+
+    draws: np.ndarray
+    sampler: str
+    rhat: float
+    effective_draws: float
+    acceptance: float
+
+
+def _apply(root: Array, u: Array) -> Array:
+    """R u, for a matrix or a diagonal."""
+    return root @ u if root.ndim == 2 else root * u
+
+
+class _Plan(NamedTuple):
+    """How long to sample: warm-up steps, draws kept, steps from one to the next."""
+
+    warm_up: int
+    num_draws: int
+    thin: int
+
+
+def can_draw() -> bool:
+    """Whether BlackJAX is there."""
+    try:
+        import blackjax  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def too_many_latents(num_latents: int) -> bool:
+    """Whether draws of all of them would not fit into memory."""
+    return FEWEST_CHAINS * SHORTEST * num_latents > MOST_NUMBERS
+
+
+def _room(num_latents: int) -> tuple[int, int]:
+    """How many chains, and draws of each."""
+    draws = np.clip(FEW_NUMBERS // (MOST_CHAINS * num_latents), SHORTEST, LONGEST)
+    chains = np.clip(MOST_NUMBERS // (draws * num_latents), FEWEST_CHAINS, MOST_CHAINS)
+    return int(chains), int(draws)
+
+
+def sampler(
+    blocks: Blocks, num_draws: int | None = None
+) -> Callable[[Array, Laplace, Array, Key], Posterior]:
+    """A function that samples the posterior at a theta, compiled once for all thetas.
+
+    Args:
+        blocks: of the problem.
+        num_draws: draws to keep per chain; by default as many as fit.
+
+    Returns:
+        `sample(theta, at, cloud, key)`: theta flat and free; mode and root per block, which whiten
+        it (a root may be a diagonal); the cloud [particles, blocks, size] where the chains start.
+    """
+    size = blocks.start.shape[1]
+    with_mala = size <= LARGEST_FOR_MALA
+    num_chains, most = _room(blocks.start.size)
+    kept = num_draws or most
+    plan = _Plan(200, kept, 2) if with_mala else _Plan(200, kept, 1)
+    chains = _chains(blocks.bare, with_mala, plan)
+
+    def sample(theta: Array, at: Laplace, cloud: Array, key: Key) -> Posterior:
+        start_key, chain_key = jax.random.split(key)
+        start = _whitened(at, cloud[:num_chains], start_key)
+        sampled = chains(theta, at, start, chain_key, blocks.data)
+        draws, acceptance = (np.asarray(part) for part in sampled)
+        flat = draws.reshape(*draws.shape[:2], -1)
+        moved = bool(np.all(flat.std(axis=(0, 1)) > 0))
+        rhat, effective = map(float, _worst(flat)) if moved else (float("inf"), 0.0)
+        return Posterior(
+            draws,
+            f"{'MALA' if with_mala else 'NUTS'}, {len(draws)} chains of {kept} draws",
+            rhat,
+            effective,
+            float(acceptance),
+        )
+
+    return sample
+
+
+def posterior_sampler(problem: Problem) -> Callable[[np.ndarray, Array, Key], Posterior]:
+    """`sample(theta, cloud, key)`: draws at theta by chains from the cloud [N, blocks, size]."""
+    blocks = as_blocks(problem)
+    sample = sampler(blocks)
+    find = placing(blocks.bare)
+    dense = blocks.start.shape[1] <= MOST_LATENTS
+
+    def draw(theta: np.ndarray, cloud: Array, key: Key) -> Posterior:
+        flat = jnp.asarray(theta)
+        if dense:
+            at = find(flat, jnp.mean(cloud, axis=0), blocks.data)
+        else:  # too many for dense curvature: the cloud's own spread
+            sd = jnp.std(cloud, axis=0) + 1e-12
+            at = Laplace(jnp.mean(cloud, axis=0), sd, jnp.sum(jnp.log(sd), axis=1))
+        return sample(flat, at, cloud, key)
+
+    return draw
+
+
+@jax.jit
+def _worst(flat: Array) -> tuple[Array, Array]:
+    """The largest R-hat, of halves of the chains, and the smallest effective sample size.
+
+    Chains that all drift alike agree with each other, but not with themselves earlier on.
+    """
+    from blackjax.diagnostics import effective_sample_size, potential_scale_reduction
+
+    half = flat.shape[1] // 2
+    halves = jnp.concatenate([flat[:, :half], flat[:, half : 2 * half]])
+    rhat, effective = potential_scale_reduction(halves), effective_sample_size(flat)
+    return jnp.max(rhat), jnp.min(effective)
+
+
+@jax.jit
+def _whitened(at: Laplace, cloud: Array, key: Key) -> Array:
+    """Where the chains start; particles that are lost are replaced by a guess."""
+    inverse = solve_positive(at.root.mT @ at.root, at.root.mT) if at.root.ndim == 3 else 1 / at.root
+    u = jax.vmap(jax.vmap(_apply), (None, 0))(inverse, cloud - at.mode[None])
+    fresh = jax.random.normal(key, u.shape, u.dtype)
+    lost = ~(jnp.linalg.norm(u, axis=-1, keepdims=True) < FARTHEST * u.shape[-1] ** 0.5)
+    return jnp.where(lost, fresh, u)
+
+
+def _of_one_block(log_densities: LogDensities) -> Callable[[Array], Array]:
+    """The log density of the one block that a sampler under `vmap(axis_name=SIDE_BY_SIDE)` is at.
+
+    A model may know its blocks only all together. A sampler of one block asks for one value and one
+    gradient, so the samplers put their blocks together, the model is evaluated once, and each takes
+    its own: without that, each would evaluate all blocks.
+    """
+
+    @jax.custom_jvp
+    def log_density(x: Array) -> Array:
+        return log_densities(jax.lax.all_gather(x, SIDE_BY_SIDE))[jax.lax.axis_index(SIDE_BY_SIDE)]
+
+    @log_density.defjvp
+    def with_gradient(primals: Any, tangents: Any) -> tuple[Array, Array]:
+        (x,), (direction,) = primals, tangents
+        values, backwards = jax.vjp(log_densities, jax.lax.all_gather(x, SIDE_BY_SIDE))
+        (gradients,) = backwards(jnp.ones_like(values))
+        own = jax.lax.axis_index(SIDE_BY_SIDE)
+        return values[own], gradients[own] @ direction
+
+    return log_density
+
+
+class _Method(NamedTuple):
+    """A sampler of one chain of one block, and how its step size adapts."""
+
+    init: Callable[..., Any]
+    kernel: Callable[..., Any]
+    has_mass: bool
+    begin: Callable[..., Any]
+    adapt: Callable[..., Any]
+    finish: Callable[..., Any]
+
+
+def _method(with_mala: bool) -> _Method:
+    import blackjax
+    from blackjax.adaptation.step_size import dual_averaging_adaptation
+
+    library = blackjax.mala if with_mala else blackjax.nuts
+    adaptation = dual_averaging_adaptation(0.65 if with_mala else 0.8)
+    return _Method(library.init, library.build_kernel(), not with_mala, *adaptation)
+
+
+@lru_cache(KEPT)
+def _chains(bare: ById, with_mala: bool, plan: _Plan) -> Callable[..., tuple[Array, Array]]:
+    """Warm-up with adaptation, then sampling; blocks and chains side by side."""
+    method = _method(with_mala)
+
+    @jax.jit
+    def sample(theta: Array, at: Laplace, u: Array, key: Key, data: Data) -> Any:
+        _, num_blocks, size = u.shape
+        init, step = _init_and_step(bare.value, method, theta, at, data)
+
+        def warm(carry: Any, key: Key) -> Any:
+            states, adaptation = carry
+            states, acceptance = step(key, states, jnp.exp(adaptation.log_step_size))
+            return (states, jax.vmap(method.adapt)(adaptation, jnp.mean(acceptance, axis=1))), None
+
+        def draw(states: Any, key: Key) -> Any:
+            keys = jax.random.split(key, plan.thin)
+            states, acceptance = jax.lax.scan(
+                lambda states, key: step(key, states, step_size), states, keys
+            )
+            return states, (states.position, jnp.mean(acceptance))
+
+        warm_key, draw_key = jax.random.split(key)
+        first = jax.vmap(method.begin)(jnp.full(num_blocks, 0.5 * size**-0.25, u.dtype))
+        (states, adaptation), _ = jax.lax.scan(
+            warm, (init(u), first), jax.random.split(warm_key, plan.warm_up)
+        )
+        step_size = jax.vmap(method.finish)(adaptation)
+        _, (positions, acceptance) = jax.lax.scan(
+            draw, states, jax.random.split(draw_key, plan.num_draws)
+        )
+        u = jnp.transpose(positions, (2, 0, 1, 3))  # [chains, draws, blocks, size]
+        away = jax.vmap(jax.vmap(jax.vmap(_apply), (None, 0)), (None, 0))(at.root, u)
+        return at.mode[None, None] + away, jnp.mean(acceptance)
+
+    return sample
+
+
+def _init_and_step(
+    blocks: Blocks, method: _Method, theta: Array, at: Laplace, data: Data
+) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """`init(u)` and `step(key, states, step_size)` for all chains, [blocks, chains]."""
+    of_a_block = _of_one_block(lambda x: blocks.log_densities(theta, x, data))
+
+    def density(at: Laplace) -> Callable[[Array], Array]:
+        def log_density(u: Array) -> Array:
+            value = of_a_block(at.mode + _apply(at.root, u))
+            return jnp.where(jnp.isfinite(value), value, -jnp.inf)
+
+        return log_density
+
+    def init(u: Array) -> Any:
+        def one_block(at: Laplace, u: Array) -> Any:
+            return jax.vmap(lambda one: method.init(one, density(at)))(u)
+
+        return jax.vmap(one_block, (0, 1), axis_name=SIDE_BY_SIDE)(at, u)
+
+    def step(key: Key, states: Any, step_size: Array) -> tuple[Any, Array]:
+        def one_block(key: Key, states: Any, step_size: Array, at: Laplace) -> Any:
+            num_chains, size = states.position.shape
+            # The mass, in whitened coordinates.
+            more = (jnp.ones(size, states.position.dtype),) if method.has_mass else ()
+
+            def one_chain(key: Key, state: Any) -> Any:
+                state, info = method.kernel(key, state, density(at), step_size, *more)
+                return state, info.acceptance_rate
+
+            return jax.vmap(one_chain)(jax.random.split(key, num_chains), states)
+
+        keys = jax.random.split(key, len(at.mode))
+        return jax.vmap(one_block, axis_name=SIDE_BY_SIDE)(keys, states, step_size, at)
+
+    return init, step

@@ -1,0 +1,1 @@
+"""A model with its data: the density, groups, where parameters live, and their names."""

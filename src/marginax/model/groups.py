@@ -1,0 +1,172 @@
+"""Groups: long tables as arrays over them, and checks that a model's groups are what it says."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from marginax.typing import Data, Latent, LogDensity, Theta
+
+__all__ = [
+    "check_apart",
+    "check_one_each",
+    "check_one_number",
+    "interacting",
+    "pad_groups",
+    "shared_axis",
+]
+
+
+def pad_groups(groups: Any, **columns: Any) -> dict[str, np.ndarray]:
+    """Long tables, one row per observation, as arrays [groups, largest group], with a mask.
+
+    Args:
+        groups: the group of every row; groups are ordered as `numpy.unique` orders them.
+        columns: values per row.
+
+    Returns:
+        The columns, padded with their own first value in each group, and "mask", 1.0 for what is
+        observed and 0.0 for padding: multiply log likelihood terms by it.
+
+    Example:
+        >>> padded = pad_groups(["a", "b", "a"], y=[1.0, 2.0, 3.0])
+        >>> padded["y"].tolist(), padded["mask"].tolist()
+        ([[1.0, 3.0], [2.0, 2.0]], [[1.0, 1.0], [1.0, 0.0]])
+    """
+    if "mask" in columns:
+        raise ValueError(
+            "A column is called 'mask', but that is the name of what tells observations from "
+            "padding in the answer. Give the column another name."
+        )
+    if np.size(groups) == 0:
+        raise ValueError(
+            "There are no rows: groups is empty. Give the group of every observation, at least one."
+        )
+    labels, index = np.unique(np.asarray(groups), return_inverse=True)
+    counts = np.bincount(index, minlength=len(labels))
+    order = np.argsort(index, kind="stable")
+    first = np.concatenate([[0], np.cumsum(counts)[:-1]])
+    place = np.arange(len(index)) - np.repeat(first, counts)
+    mask = np.zeros((len(labels), counts.max()))
+    mask[index[order], place] = 1.0
+    padded = {"mask": mask}
+    for name, column in columns.items():
+        values = np.asarray(column)
+        if len(values) != len(index):
+            raise ValueError(
+                f"Column {name!r} has {len(values)} rows, but there are {len(index)} group labels."
+            )
+        table = np.repeat(values[order][first][:, None], counts.max(), axis=1)
+        table[index[order], place] = values[order]
+        padded[name] = table
+    return padded
+
+
+def shared_axis(data: Data) -> int:
+    """How many groups the data have: the leading axis of every leaf."""
+    sizes = {np.shape(leaf)[:1] for leaf in jax.tree.leaves(data)}
+    if len(sizes) != 1 or () in sizes or (0,) in sizes:
+        raise ValueError(
+            "The leaves of data must share a leading axis over at least one group, but their "
+            f"leading axes are {sorted(sizes)}. Use `pad_groups` for groups of different sizes, or "
+            "give num_groups and a log_joint of all groups at once."
+        )
+    ((num_groups,),) = sizes
+    return int(num_groups)
+
+
+def check_one_number(log_joint: LogDensity, theta: Theta, latent: Latent, data: Data) -> None:
+    """The sum over groups would hide a group's log joint that is not one number."""
+    one = jax.tree.map(lambda leaf: leaf[0], data)
+    shape = _shape(log_joint, theta, latent, one)
+    if shape not in ((), None):
+        raise ValueError(
+            f"log_joint of one group returns an array of shape {shape}, but it must be one number: "
+            "sum over the group's observations."
+        )
+
+
+def check_one_each(log_joints: LogDensity, theta: Theta, latent: Latent, data: Data) -> None:
+    """The same for the log joints of all groups at once."""
+    num_groups = jax.tree.leaves(latent)[0].shape[0]
+    shape = _shape(log_joints, theta, latent, data)
+    if shape not in ((num_groups,), None):
+        raise ValueError(
+            f"log_joint of {num_groups} groups at once returns an array of shape {shape}, but it "
+            f"must have one number per group, shape ({num_groups},)."
+        )
+
+
+def _shape(log_joint: LogDensity, theta: Theta, latent: Latent, data: Data) -> Any:
+    """Of what it returns, or None if it fails: `check_log_joint` says in words what is wrong."""
+    try:
+        return jnp.shape(jax.eval_shape(log_joint, theta, latent, data))
+    except Exception:
+        return None
+
+
+def check_apart(log_joints: LogDensity, theta: Theta, latent: Latent, data: Data) -> None:
+    """Refuses groups that interact: quadrature group by group would be wrong, and not show it.
+
+    At other thetas than the given one too: a coupling may start at 0.
+
+    Args:
+        log_joints: one number per group, of free theta and latent.
+        theta: free.
+        latent: free, of all groups.
+        data: handed on.
+    """
+    random = np.random.default_rng(0)
+
+    def moved(tree: Any, size: float) -> Any:
+        return jax.tree.map(
+            lambda leaf: leaf + jnp.asarray(size * random.normal(size=leaf.shape), leaf.dtype), tree
+        )
+
+    find = interacting(log_joints)
+    for of_theta, of_latent in ((0.0, 0.1), (0.3, 1.0), (1.0, 3.0)):
+        wrong = find(moved(theta, of_theta), moved(latent, of_latent), data)
+        if wrong.size:
+            num_groups = jax.tree.leaves(latent)[0].shape[0]
+            raise ValueError(
+                f"The log joint of {wrong.size} of {num_groups} groups, such as {wrong[0]}, "
+                "depends on the latent of another group, but groups must be independent given "
+                "theta. Check the index of groups, or fit without groups: `Problem(log_joint, "
+                "...)`."
+            )
+
+
+def interacting(log_joints: LogDensity) -> Callable[[Theta, Latent, Data], np.ndarray]:
+    """A function that finds the groups whose entry depends on another group's latent.
+
+    If entry g depends on x_g alone, scaling the direction of every group by its own factor scales
+    every entry's derivative by that factor.
+    """
+
+    @jax.jit
+    def both(theta: Theta, latent: Latent, direction: Latent, factors: Any, data: Data) -> Any:
+        scaled = jax.tree.map(
+            lambda leaf: leaf * factors.reshape(-1, *[1] * (leaf.ndim - 1)), direction
+        )
+        along = jax.linearize(lambda x: log_joints(theta, x, data), latent)[1]
+        return along(direction) * factors, along(scaled)
+
+    def find(theta: Theta, latent: Latent, data: Data) -> np.ndarray:
+        random = np.random.default_rng(1)
+        direction = jax.tree.map(
+            lambda leaf: jnp.asarray(random.normal(size=leaf.shape), leaf.dtype), latent
+        )
+        first = jax.tree.leaves(latent)[0]
+        factors = jnp.asarray(random.normal(size=first.shape[0]), first.dtype)
+        expected, observed = (
+            np.asarray(part, float) for part in both(theta, latent, direction, factors, data)
+        )
+        known = np.isfinite(expected) & np.isfinite(observed)
+        difference = np.where(known, np.abs(expected - observed), 0.0)
+        size = np.where(known, np.abs(expected), 0.0)
+        limit = np.sqrt(np.finfo(first.dtype).eps) * (size + np.max(size, initial=0.0))
+        return np.flatnonzero(difference > limit)
+
+    return find

@@ -1,0 +1,153 @@
+"""What tables say of theta: its constrained numbers, their names, and intervals on a fitting scale.
+
+A leaf is shown entry by entry, except where its transform says otherwise: of a correlation matrix's
+Cholesky factor the correlations are shown, not the factor.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jax.tree_util import tree_flatten_with_path
+from jaxtyping import Array, Float
+
+from marginax.model.inputs import path_name
+from marginax.model.problem import Problem
+from marginax.model.transforms import Transform
+from marginax.model.transforms.trees import is_transform
+from marginax.typing import Theta
+
+__all__ = [
+    "unconstrained_names",
+    "intervals",
+    "jacobian",
+    "sole_coordinates",
+    "displayed",
+    "parameter_names",
+    "unravel_theta",
+]
+
+
+def unravel_theta(problem: Problem, flat: np.ndarray) -> Theta:
+    """theta on the reals as a tree, from its flat numbers."""
+    start, unravel = ravel_pytree(problem.start_theta())
+    return unravel(jnp.asarray(flat, start.dtype))
+
+
+def jacobian(problem: Problem, flat: np.ndarray) -> np.ndarray:
+    """Of the numbers of a table in those on the reals: [displayed, reals]."""
+    start, unravel = ravel_pytree(problem.start_theta())
+    derivatives = jax.jacobian(lambda theta: displayed(problem, unravel(theta)))(
+        jnp.asarray(flat, start.dtype)
+    )
+    return np.asarray(derivatives, float)
+
+
+def displayed(problem: Problem, theta: Theta) -> Float[Array, " displayed"]:
+    """The numbers of a table, from theta on the reals."""
+    leaves = jax.tree.leaves(problem.constrained_theta(theta))
+    transforms = jax.tree.leaves(problem.theta_transforms, is_leaf=is_transform)
+    return jnp.concatenate(
+        [
+            _values(transform, leaf).ravel()
+            for transform, leaf in zip(transforms, leaves, strict=True)
+        ]
+    )
+
+
+def parameter_names(problem: Problem) -> tuple[str, ...]:
+    """A name for every number of a table."""
+    names: list[str] = []
+    for base, transform, constrained, _ in _leaves(problem):
+        given = problem.names.get(base)
+        if given is None:
+            given = [base + label for label in _labels(transform, constrained.shape)]
+        given = [given] if isinstance(given, str) else [str(x) for x in np.ravel(given)]
+        size = _values(transform, constrained).size
+        if len(given) != size:
+            raise ValueError(
+                f"names[{base!r}] has {len(given)} names, but theta has {size} numbers there."
+            )
+        names += given
+    return tuple(names)
+
+
+def unconstrained_names(problem: Problem) -> tuple[str, ...]:
+    """A name for every real of theta: that of the table's where the two correspond."""
+    names: list[str] = []
+    at, table = 0, parameter_names(problem)
+    for base, transform, constrained, on_reals in _leaves(problem):
+        size = _values(transform, constrained).size
+        here = table[at : at + size]
+        alike = transform.elementwise or (transform.display is not None and size == on_reals.size)
+        names += here if alike else [f"{base}[{i}]" for i in range(on_reals.size)]
+        at += size
+    return tuple(names)
+
+
+def sole_coordinates(problem: Problem) -> tuple[int | None, ...]:
+    """For every number of a table the one real that it is made of; None if of several."""
+    sole: list[int | None] = []
+    at = 0
+    for _, transform, constrained, on_reals in _leaves(problem):
+        size = _values(transform, constrained).size
+        alone = transform.elementwise or size == on_reals.size == 1
+        sole += [at + i if alone else None for i in range(size)]
+        at += on_reals.size
+    return tuple(sole)
+
+
+def intervals(
+    problem: Problem, estimates: np.ndarray, errors: np.ndarray, quantile: float
+) -> np.ndarray:
+    """Estimates plus and minus errors, made where numbers are unbounded and mapped back: [n, 2]."""
+    ends, at = [], 0
+    for _, transform, constrained, _ in _leaves(problem):
+        size = _values(transform, constrained).size
+        here, error = estimates[at : at + size], errors[at : at + size]
+        stretch, back = _scale(transform)
+        at_here = jnp.asarray(here, float)
+        # Number by number, so that one direction tells all derivatives.
+        middle, slope = map(np.asarray, jax.jvp(stretch, (at_here,), (jnp.ones_like(at_here),)))
+        half = quantile * error * np.abs(slope)
+        for sign in (-1, 1):
+            # An unbounded error means the whole of what is allowed.
+            ends.append((at, sign, np.asarray(back(jnp.asarray(middle + sign * half)))))
+        at += size
+    table = np.zeros((at, 2))
+    for first, sign, values in ends:
+        table[first : first + len(values), (sign + 1) // 2] = values
+    return np.sort(table, axis=1)
+
+
+def _leaves(problem: Problem) -> Iterator[tuple[str, Transform, Any, Any]]:
+    """(name, transform, constrained leaf, leaf on the reals) of theta."""
+    transforms = jax.tree.leaves(problem.theta_transforms, is_leaf=is_transform)
+    constrained = tree_flatten_with_path(problem.theta)[0]
+    on_reals = jax.tree.leaves(problem.start_theta())
+    for transform, (path, leaf), start in zip(transforms, constrained, on_reals, strict=True):
+        yield path_name(path), transform, leaf, start
+
+
+def _values(transform: Transform, constrained: Any) -> Any:
+    return constrained if transform.display is None else transform.display.values(constrained)
+
+
+def _labels(transform: Transform, shape: tuple[int, ...]) -> list[str]:
+    if transform.display is not None:
+        return transform.display.labels
+    if shape == ():
+        return [""]
+    return [f"[{','.join(map(str, index))}]" for index in np.ndindex(shape)]
+
+
+def _scale(transform: Transform) -> Any:
+    """Where the interval of one number is made, and back: on the reals, if it is on its own."""
+    if transform.display is not None:
+        return transform.display.stretch, transform.display.unstretch
+    if transform.elementwise:
+        return transform.inverse, transform.forward
+    return (lambda x: x), (lambda u: u)

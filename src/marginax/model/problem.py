@@ -1,0 +1,294 @@
+"""`Problem`, what `fit` is given: a log joint, where theta and the latent live, and the data.
+
+    Problem(log_joint, theta=..., latent=..., data=...)               log p_theta(x, y), whole
+    Problem.grouped(log_joint_of_a_group, data, theta=..., latent=...)  sum_g log p_theta(x_g, y_g)
+
+The second says that groups are independent given theta, as in mixed models, item response, factor
+models and pharmacokinetics; kernels, curvature, quadrature and likelihood then go group by group.
+"""
+
+from collections.abc import Mapping
+from copy import copy
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, PyTree
+
+from marginax._core.checks import check_log_joint, check_start
+from marginax.model.groups import check_apart, check_one_each, check_one_number, shared_axis
+from marginax.model.inputs import as_arrays, check_names, lengths, widened
+from marginax.model.log_joint import Batching, LogJoint, as_log_joint, take_rows
+from marginax.model.transforms.trees import (
+    check_contained,
+    forward,
+    inverse,
+    log_abs_det_jacobian,
+    transforms_for,
+)
+from marginax.typing import Data, Latent, LogDensity, Theta
+
+__all__ = ["Problem", "in_double_precision"]
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """A latent-variable model with its data.
+
+    Args:
+        log_joint: `log_joint(theta, latent, data)`, the log density of ONE latent and the data,
+            with theta and the latent on their constrained scales.
+        theta: where theta starts, on its constrained scale: any pytree of numbers and arrays.
+        latent: where one latent starts, constrained scale; its shape matters more than its values.
+        data: handed to `log_joint` as its third argument.
+        theta_transforms: where theta is not free: a dict or tree like theta whose entries are
+            `transforms` (positive, interval(0, 1), correlation_cholesky(3)); what is left out is
+            free.
+        latent_transforms: likewise for the latent; the change of volume is added to the density.
+        names: names for the entries of theta, `{"b": ["intercept", "slope"]}`; by default made
+            from the tree.
+        num_observations: how many there are, for BIC; by default the groups are counted.
+        latent_blocks: how a latent without groups falls into blocks for kernels, as in
+            `kernels.blockwise(blocks=...)`; used where it is too large to be one block.
+        num_groups: set by `Problem.grouped`.
+        group_log_joint: of one group, if `Problem.grouped` was given it.
+        group_log_joints: of all groups at once, if `Problem.grouped` was given that.
+    """
+
+    log_joint: LogDensity
+    theta: Theta
+    latent: Latent
+    data: Data = None
+    theta_transforms: PyTree = None
+    latent_transforms: PyTree = None
+    names: Mapping[str, Any] = field(default_factory=dict)
+    num_observations: int | None = None
+    latent_blocks: Any = None
+    num_groups: int | None = None
+    group_log_joint: LogDensity | None = None
+    group_log_joints: LogDensity | None = None
+
+    @classmethod
+    def grouped(
+        cls,
+        log_joint: LogDensity,
+        data: Data,
+        *,
+        theta: Theta,
+        latent: Latent,
+        theta_transforms: PyTree = None,
+        latent_transforms: PyTree = None,
+        names: Mapping[str, Any] | None = None,
+        num_observations: int | None = None,
+        num_groups: int | None = None,
+    ) -> "Problem":
+        """A model whose groups are independent given theta.
+
+        Args:
+            log_joint: `log_joint(theta, x_g, y_g)` of ONE group; or with `num_groups`,
+                `log_joint(theta, x, y)` of all of them, which returns an array of one number per
+                group (a long table with `jax.ops.segment_sum`) in which no group's latent matters
+                to another's number.
+            data: every leaf has a leading axis over the groups; `pad_groups` makes such data of
+                groups of different sizes, with a mask. With `num_groups`, anything.
+            theta: as above, shared by the groups.
+            latent: where the latent of one group starts.
+            theta_transforms: as above.
+            latent_transforms: as above, for one group.
+            names: as above.
+            num_observations: as above.
+            num_groups: how many there are, if `log_joint` is of all of them.
+        """
+        at_once = num_groups is not None
+        if num_groups is None:
+            num_groups = shared_axis(data)
+            groups_log_joint = jax.vmap(log_joint, (None, 0, 0))
+        elif num_groups >= 1:
+            groups_log_joint = log_joint
+        else:
+            raise ValueError(f"num_groups is {num_groups}, but there must be at least one group.")
+
+        def whole(theta: Theta, latent: Latent, data: Data) -> Array:
+            return jnp.sum(groups_log_joint(theta, latent, data))
+
+        problem = cls(
+            log_joint=whole,
+            theta=theta,
+            latent=latent,
+            data=data,
+            theta_transforms=theta_transforms,
+            latent_transforms=latent_transforms,
+            names=names or {},
+            num_observations=num_observations,
+            num_groups=num_groups,
+            group_log_joint=None if at_once else log_joint,
+            group_log_joints=log_joint if at_once else None,
+        )
+        if at_once:
+            check_apart(
+                problem.unconstrained_group_log_joints,
+                problem.start_theta(),
+                problem.start_latent(),
+                problem.data,
+            )
+        return problem
+
+    def __post_init__(self) -> None:
+        set_field = object.__setattr__  # the one moment at which a frozen problem may change
+        set_field(self, "theta", as_arrays(self.theta, "theta"))
+        set_field(self, "latent", as_arrays(self.latent, "latent"))
+        check_names(self.names, self.theta)
+        set_field(self, "data", jax.tree.map(jnp.asarray, self.data))
+        set_field(
+            self, "theta_transforms", transforms_for(self.theta_transforms, self.theta, "theta")
+        )
+        set_field(
+            self, "latent_transforms", transforms_for(self.latent_transforms, self.latent, "latent")
+        )
+        check_contained(self.theta, self.theta_transforms, "theta")
+        check_contained(self.latent, self.latent_transforms, "latent")
+        latent = jax.tree.map(lambda leaf: leaf[None], self.start_latent())
+        start = check_start(self.start_theta(), latent)
+        if self.group_log_joint is not None:
+            check_one_number(self.group_log_joint, self.theta, self.latent, self.data)
+        if self.group_log_joints is not None:
+            latents = self.constrained_latent(self.start_latent())
+            check_one_each(self.group_log_joints, self.theta, latents, self.data)
+        check_log_joint(self.without_data().unconstrained_log_joint, *start, self.data)
+
+    # On the reals, where algorithms live.
+
+    def start_theta(self) -> Theta:
+        """The start of theta on the reals."""
+        return inverse(self.theta_transforms, self.theta)
+
+    def start_latent(self) -> Latent:
+        """The start of one whole latent on the reals (all groups)."""
+        one = inverse(self.latent_transforms, self.latent)
+        if self.num_groups is None:
+            return one
+        return jax.tree.map(
+            lambda leaf: jnp.broadcast_to(leaf, (self.num_groups, *leaf.shape)), one
+        )
+
+    def constrained_theta(self, theta: Theta) -> Theta:
+        """theta from the reals to its constrained scale."""
+        return forward(self.theta_transforms, theta)
+
+    def constrained_latent(self, latent: Latent) -> Latent:
+        """One whole latent from the reals to its constrained scale."""
+        if self.num_groups is None:
+            return forward(self.latent_transforms, latent)
+        return jax.vmap(lambda one: forward(self.latent_transforms, one))(latent)
+
+    @cached_property  # one object, so that what is compiled for it is found again
+    def unconstrained_log_joint(self) -> LogJoint:
+        """The log joint of theta and latent on the reals, with the latent's change of volume.
+
+        It knows the groups of the problem, how batches are taken, and the blocks of the latent.
+        """
+        blocks: Any = "whole" if self.latent_blocks is None else self.latent_blocks
+        blocks = blocks if self.num_groups is None else "leading"
+        return LogJoint(self._unconstrained_density, self.batching, blocks)
+
+    def _unconstrained_density(self, theta: Theta, latent: Latent, data: Data) -> Array:
+        if self.num_groups is not None:
+            return jnp.sum(self.unconstrained_group_log_joints(theta, latent, data))
+        return self.log_joint(
+            self.constrained_theta(theta), forward(self.latent_transforms, latent), data
+        ) + log_abs_det_jacobian(self.latent_transforms, latent)
+
+    def unconstrained_group_log_joints(self, theta: Theta, latent: Latent, data: Data) -> Array:
+        """The same for every group: one number each."""
+        constrained_theta, constrained_latent = (
+            self.constrained_theta(theta),
+            self.constrained_latent(latent),
+        )
+        if self.group_log_joint is not None:
+            each = jax.vmap(self.group_log_joint, (None, 0, 0))(
+                constrained_theta, constrained_latent, data
+            )
+        elif self.group_log_joints is not None:
+            each = self.group_log_joints(constrained_theta, constrained_latent, data)
+        else:
+            raise ValueError("This problem has no groups: it was not made by `Problem.grouped`.")
+        return each + jax.vmap(lambda one: log_abs_det_jacobian(self.latent_transforms, one))(
+            latent
+        )
+
+    def with_data(self, data: Data, num_observations: int | None = None) -> "Problem":
+        """The same model of other data, for simulated data sets and new samples.
+
+        Args:
+            data: like the problem's own.
+            num_observations: how many there are now; by default as many as before if the leading
+                axes of the data are as long, and otherwise not known.
+        """
+        if num_observations is None and lengths(data) == lengths(self.data):
+            num_observations = self.num_observations
+        log_joint = self.group_log_joint or self.group_log_joints
+        if log_joint is None:
+            return replace(self, data=data, num_observations=num_observations)
+        return Problem.grouped(
+            log_joint,
+            data,
+            theta=self.theta,
+            latent=self.latent,
+            theta_transforms=self.theta_transforms,
+            latent_transforms=self.latent_transforms,
+            names=self.names,
+            num_observations=num_observations,
+            num_groups=None if self.group_log_joint is not None else self.num_groups,
+        )
+
+    def without_data(self) -> "Problem":
+        """The model alone, for what is compiled and kept: data is handed to it anyway."""
+        return _changed(self, data=None)
+
+    @property
+    def batching(self) -> Batching | None:
+        """How `run(..., batch_size=...)` takes batches: of groups, or as the log joint says."""
+        if self.group_log_joint is not None and self.num_groups is not None:
+            return Batching(self.num_groups, take_rows, of_groups=True)
+        return as_log_joint(self.log_joint).batching
+
+    # What tables say.
+
+    @property
+    def sample_size(self) -> int | None:
+        """What BIC counts: observations where given, otherwise groups."""
+        return self.num_observations or self.num_groups
+
+    @property
+    def num_parameters(self) -> int:
+        """How many numbers theta has on the reals."""
+        return ravel_pytree(self.start_theta())[0].size
+
+    @property
+    def latent_size(self) -> int:
+        """Numbers in the latent of one group, or in the whole latent without groups."""
+        one = inverse(self.latent_transforms, self.latent)
+        return ravel_pytree(one)[0].size
+
+
+def in_double_precision(problem: Problem) -> Problem:
+    """The same problem in float64; to be called where x64 is enabled."""
+    parts = {name: getattr(problem, name) for name in ("theta", "latent", "data")}
+    floats = [leaf.dtype for leaf in jax.tree.leaves(parts) if leaf.dtype.kind == "f"]
+    if all(dtype == jnp.float64 for dtype in floats):
+        return problem
+    return _changed(problem, **widened(parts))
+
+
+def _changed(problem: Problem, **parts: Any) -> Problem:
+    """A copy with other parts, without the constructor's checks: the original has passed them."""
+    changed = copy(problem)
+    changed.__dict__.pop(
+        "unconstrained_log_joint", None
+    )  # it is bound to the original, and its data
+    for name, part in parts.items():
+        object.__setattr__(changed, name, part)
+    return changed

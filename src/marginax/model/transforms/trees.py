@@ -1,0 +1,92 @@
+"""Trees of transforms: made from what a user gives, and applied leaf by leaf."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, PyTree
+
+from marginax.model.transforms.base import Transform, identity
+
+__all__ = [
+    "check_contained",
+    "forward",
+    "inverse",
+    "is_transform",
+    "log_abs_det_jacobian",
+    "transforms_for",
+]
+
+
+def is_transform(value: Any) -> bool:
+    """Whether this is a transform, a leaf among trees of them."""
+    return isinstance(value, Transform)
+
+
+def transforms_for(given: PyTree, like: PyTree, name: str) -> PyTree:
+    """A transform for every leaf of `like`: given ones, and the identity for the rest."""
+    if isinstance(given, Transform):
+        return jax.tree.map(lambda _: given, like)
+    if given is None:
+        return jax.tree.map(lambda _: identity, like)
+    if isinstance(given, Mapping) and isinstance(like, Mapping):
+        unknown = set(given) - set(like)
+        if unknown:
+            raise ValueError(
+                f"{name}_transforms names {sorted(unknown)}, which {name} does not have; it has "
+                f"{sorted(like)}."
+            )
+        return {key: transforms_for(given.get(key), value, name) for key, value in like.items()}
+    try:
+        return jax.tree.map(
+            lambda transform, part: jax.tree.map(
+                lambda _: identity if transform is None else transform, part
+            ),
+            given,
+            like,
+            is_leaf=lambda value: value is None or is_transform(value),
+        )
+    except ValueError as error:
+        raise ValueError(
+            f"{name}_transforms does not fit {name}: give a tree of the same structure, with "
+            "transforms or None at its leaves."
+        ) from error
+
+
+def forward(transforms: PyTree, tree: PyTree) -> PyTree:
+    """From the reals to constrained values."""
+    return jax.tree.map(
+        lambda transform, leaf: transform.forward(leaf), transforms, tree, is_leaf=is_transform
+    )
+
+
+def log_abs_det_jacobian(transforms: PyTree, tree: PyTree) -> Array:
+    """The log change of volume of `forward`, over the whole tree."""
+    parts = jax.tree.map(
+        lambda transform, leaf: transform.log_abs_det_jacobian(leaf),
+        transforms,
+        tree,
+        is_leaf=is_transform,
+    )
+    return sum(jax.tree.leaves(parts), start=jnp.zeros(()))
+
+
+def check_contained(tree: PyTree, transforms: PyTree, name: str) -> None:
+    """Refuses starting values outside the allowed sets."""
+
+    def check(transform: Transform, leaf: Array) -> None:
+        if not bool(transform.contains(leaf)):
+            raise ValueError(
+                f"The start of {name} has {leaf}, which is not inside {transform.name}. Start "
+                "within the allowed set, not on its edge."
+            )
+
+    jax.tree.map(check, transforms, tree, is_leaf=is_transform)
+
+
+def inverse(transforms: PyTree, tree: PyTree) -> PyTree:
+    """From constrained values to the reals."""
+    return jax.tree.map(
+        lambda transform, leaf: transform.inverse(leaf), transforms, tree, is_leaf=is_transform
+    )

@@ -1,0 +1,1 @@
+"""The loop: run and trajectory, blocks of steps, stopping, backtracking, checkpoints, devices."""
