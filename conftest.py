@@ -1,6 +1,9 @@
 """Test-wide switches: float64, strict dtype promotion, no silent rank promotion."""
 
 import collections
+import contextlib
+import ctypes
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,29 +21,46 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 # float32 has what users have), and what one test has compiled, another need not, nor a script that
 # a test starts.
 if X64:
-    os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+    os.environ.setdefault(
+        "XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+    )
 COMPILED = str(Path(__file__).parent / ".pytest_cache" / "compiled")
 for name, value in (
     ("jax_compilation_cache_dir", COMPILED),
-    ("jax_persistent_cache_min_compile_time_secs", 0.5),
+    ("jax_persistent_cache_min_compile_time_secs", 0.0),
 ):
     chosen = os.environ.setdefault(name.upper(), str(value))
     jax.config.update(name, type(value)(chosen))
 
 
-MAPS = Path("/proc/self/maps")  # every program has some; Linux allows a process 65,530
+MEMORY = Path("/proc/self/statm")
+MOST, MORE = 1.8e9, 0.4e9  # bytes of a process, and how many more before it is tidied up again
+_limit = MOST
 
 
 def pytest_runtest_teardown() -> None:
-    """Gives compiled programs back before a process has more than it may."""
-    if MAPS.exists() and MAPS.read_bytes().count(b"\n") > 40_000:
-        jax.clear_caches()
+    """Gives compiled programs back before a process has gigabytes of them.
+
+    Every program also has some memory maps, of which Linux allows a process 65,530.
+    """
+    global _limit
+    if not MEMORY.exists() or _resident() < _limit:
+        return
+    jax.clear_caches()
+    gc.collect()
+    with contextlib.suppress(OSError, AttributeError):  # another C library than GNU's
+        ctypes.CDLL(None).malloc_trim(0)
+    _limit = max(MOST, _resident() + MORE)
+
+
+def _resident() -> int:
+    return int(MEMORY.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files with many slow tests first where processes share them, so that none is the tail."""
     for item in items:
-        if item.nodeid.startswith("src/marginax/fit.py"):  # its example
+        if item.nodeid.startswith("src/marginax/fitting/fitter.py"):  # its example
             item.add_marker(pytest.mark.slow)
     if "PYTEST_XDIST_WORKER" in os.environ:
         slow = collections.Counter(
@@ -50,7 +70,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 # Programs that tests start as processes of their own: they set up JAX when they are imported.
-collect_ignore = ["tests/in_processes.py", "tests/on_eight_devices.py", "tests/mutants.py"]
+collect_ignore = ["tests/support"]
 
 
 @pytest.fixture

@@ -1,0 +1,220 @@
+"""What a `Fit` can do after the numbers: draws, predictions, files, figures, ArviZ."""
+
+import io
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.scipy.stats import norm
+
+import marginax as mx
+from marginax.fitting.plan import make_plan
+from marginax.model import parameter_table
+from marginax.model.transforms import correlation_cholesky, positive
+
+pytestmark = pytest.mark.usefixtures("as_users_write")
+GROUPS, N = 15, 4
+
+
+def problem(seed=0, **more):
+    """y_gi ~ Poisson(x_g), x_g > 0 log-normal: a constrained latent."""
+    random = np.random.default_rng(seed)
+    y = random.poisson(np.exp(1 + 0.7 * random.normal(size=(GROUPS, 1))) * np.ones((GROUPS, N)))
+
+    def log_joint(theta, x, y):
+        prior = norm.logpdf(jnp.log(x), theta["m"], theta["s"]) - jnp.log(x)
+        return prior + jnp.sum(y * jnp.log(x) - x)
+
+    return mx.Problem.grouped(
+        log_joint,
+        y.astype(float),
+        theta={"m": 0.0, "s": 1.0},
+        latent=1.0,
+        theta_transforms={"s": positive},
+        latent_transforms=positive,
+        **more,
+    )
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
+        return mx.fit(problem(), key=jax.random.key(0), num_starts=2)
+
+
+@pytest.mark.slow
+def test_the_posterior_is_on_the_constrained_scale(fitted):
+    assert fitted.ok, fitted
+    draws = np.asarray(fitted.posterior)
+    assert draws.shape == (20, 250, GROUPS)
+    assert np.all(draws > 0)
+    summary = fitted.random_effects()
+    np.testing.assert_allclose(summary.mean, draws.mean(axis=(0, 1)))
+    assert np.all((summary.low < summary.mean) & (summary.mean < summary.high))
+    # On the log scale the draws must have the quadrature's moments.
+    logs = np.log(draws).reshape(-1, GROUPS)
+    away = (logs.mean(axis=0) - fitted.likelihood.mean.ravel()) / fitted.likelihood.sd.ravel()
+    assert np.max(np.abs(away)) < 4.5 / np.sqrt(fitted.draws.effective_draws)
+
+
+@pytest.mark.slow
+def test_predictions_follow_the_draws(fitted, key):
+    def counts(key, theta, x):
+        return jax.random.poisson(key, x[:, None], (GROUPS, N))
+
+    predicted = fitted.predict(counts, key=key, num_draws=2000)
+    assert predicted.shape == (2000, GROUPS, N)
+    expected = np.asarray(fitted.posterior).mean(axis=(0, 1))
+    np.testing.assert_allclose(predicted.mean(axis=(0, 2)), expected, rtol=0.1)
+
+
+def test_simulated_data_go_back_into_the_problem(fitted, key):
+    def new(key, theta):
+        latent_key, data_key = jax.random.split(key)
+        x = jnp.exp(theta["m"] + theta["s"] * jax.random.normal(latent_key, (GROUPS, 1)))
+        return jax.random.poisson(data_key, x * jnp.ones((1, N))).astype(float)
+
+    data = fitted.simulate(new, key=key, num=3)
+    assert data.shape == (3, GROUPS, N)
+    again = fitted.problem.with_data(data[0])
+    assert again.num_groups == GROUPS
+    latent = jnp.ones(GROUPS)
+    expected = fitted.problem.log_joint(fitted.theta, latent, data[0])
+    np.testing.assert_allclose(again.log_joint(fitted.theta, latent, again.data), expected)
+
+
+def test_save_and_load(fitted, tmp_path):
+    path = tmp_path / "fit.npz"
+    fitted.save(path)
+    assert [p.name for p in tmp_path.iterdir()] == ["fit.npz"]
+    again = mx.Fit.load(path, problem())
+    assert str(again) == str(fitted)
+    np.testing.assert_array_equal(again.covariance, fitted.covariance)
+    np.testing.assert_array_equal(again.posterior, fitted.posterior)
+    for mine, theirs in zip(
+        jax.tree.leaves((again.run.theta, again.run.particles, again.run.history)),
+        jax.tree.leaves((fitted.run.theta, fitted.run.particles, fitted.run.history)),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(mine, theirs)
+    assert again.run.cloud_checks == fitted.run.cloud_checks
+    apart = replace(fitted, run=replace(fitted.run, starts_agree=False))
+    apart.save(path)
+    assert not mx.Fit.load(path, problem()).run.starts_agree
+    with pytest.raises(ValueError, match="loaded from a file"):
+        again.profile_interval("m")
+    with pytest.raises(ValueError, match="another problem"):
+        mx.Fit.load(path, problem(seed=1))
+
+
+def test_files_that_are_no_fit_are_refused(fitted, tmp_path):
+    path = tmp_path / "fit.npz"
+    fitted.save(path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ValueError, match="damaged"):
+        mx.Fit.load(path, fitted.problem)
+    with pytest.raises(FileNotFoundError):
+        mx.Fit.load(tmp_path / "nothing.npz", fitted.problem)
+
+
+@pytest.mark.slow
+def test_the_figure_has_its_panels(fitted, key):
+    pytest.importorskip("matplotlib")
+    assert len(fitted.plot().axes) == 4
+    data = fitted.problem.data
+    predicted = fitted.predict(lambda key, theta, x: x[:, None] + 0 * data, key=key, num_draws=50)
+    figure = fitted.plot(predicted, data)
+    titles = [ax.get_title() for ax in figure.axes]
+    assert titles[-1] == "posterior predictive"
+    figure.savefig(io.BytesIO())
+
+
+def test_arviz_has_latents_by_group(fitted, tmp_path):
+    pytest.importorskip("arviz")
+    found = fitted.to_arviz()
+    assert found.posterior["latent"].dims == ("chain", "draw", "group")
+    assert found.posterior.attrs["inference_library"] == "marginax"
+    np.testing.assert_allclose(found.constant_data["theta_m"], float(fitted.theta["m"]))
+    found.to_netcdf(str(tmp_path / "posterior.nc"))
+
+
+def test_observations_are_counted_if_given(fitted):
+    counted = mx.Fit(**{**vars(fitted), "problem": problem(num_observations=60)})
+    assert "n = 60 observations" in str(counted)
+    np.testing.assert_allclose(counted.bic - fitted.bic, 2 * np.log(60 / GROUPS))
+
+
+@pytest.mark.slow
+def test_correlations_are_shown_not_cholesky_factors():
+    factor = jnp.linalg.cholesky(jnp.array([[1.0, 0.5, 0.2], [0.5, 1.0, -0.3], [0.2, -0.3, 1.0]]))
+    model = mx.Problem(
+        lambda theta, x, y: -0.5 * jnp.sum(x**2) + jnp.sum(theta["L"]) + theta["m"],
+        theta={"L": factor, "m": 0.0},
+        latent=jnp.zeros(2),
+        theta_transforms={"L": correlation_cholesky(3)},
+    )
+    assert parameter_table.parameter_names(model) == ("L[1,0]", "L[2,0]", "L[2,1]", "m")
+    assert parameter_table.unconstrained_names(model) == parameter_table.parameter_names(model)
+    shown = np.asarray(parameter_table.displayed(model, model.start_theta()))
+    np.testing.assert_allclose(shown, [0.5, 0.2, -0.3, 0.0], atol=1e-6)
+    table = parameter_table.intervals(model, shown, np.full(4, 0.4), 1.96)
+    assert np.all(np.abs(table[:3]) < 1)
+    np.testing.assert_allclose(table[3], [-0.784, 0.784])
+    # Fisher's z: atanh r +- 1.96 se / (1 - r^2)
+    expected = np.tanh(np.arctanh(0.5) + np.array([-1, 1]) * 1.96 * 0.4 / 0.75)
+    np.testing.assert_allclose(table[0], expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("size", "words"), [(150, "curvature in one block"), (160, "coordinate by"), (1200, "MPGD")]
+)
+def test_the_method_follows_the_size(size, words):
+    model = mx.Problem(
+        lambda theta, x, y: -0.5 * jnp.sum((x - theta) ** 2), theta=0.0, latent=jnp.zeros(size)
+    )
+    choice = make_plan(model)
+    assert words in choice.words
+    assert (choice.then is not None) == (words == "MPGD")
+
+
+@pytest.mark.slow
+def test_a_latent_of_many_dimensions_falls_back_to_a_sampler(monkeypatch):
+    """Latents in one large block: MPGD, then Newton steps from draws. A Gaussian marginal."""
+    monkeypatch.setattr("marginax.fitting.plan.LARGEST_STEIN", 400)  # 1,000 take minutes
+    y = jnp.asarray(1 + np.sqrt(2) * np.random.default_rng(0).normal(size=410))
+
+    def log_joint(theta, x, y):
+        prior = jnp.sum(norm.logpdf(x, theta["m"], theta["s"]))
+        return prior + jnp.sum(norm.logpdf(y, x, 1.0))
+
+    model = mx.Problem(
+        log_joint,
+        theta={"m": 0.0, "s": 1.0},
+        latent=jnp.zeros(410),
+        data=y,
+        theta_transforms={"s": positive},
+    )
+    fit = mx.fit(model, key=jax.random.key(0), num_starts=1, max_steps=200)
+    assert "MPGD" in fit.method
+    assert any("from posterior draws" in note for note in fit.notes)
+    exact = np.array([y.mean(), np.sqrt(y.var() - 1)])
+    assert np.all(np.abs(fit.estimates - exact) < 0.2 * fit.standard_errors)
+    assert np.all(fit.monte_carlo_error < 0.15 * fit.standard_errors)
+    np.testing.assert_allclose(fit.standard_errors[0], np.sqrt(y.var() / 410), rtol=0.1)
+    with pytest.raises(ValueError, match="no likelihood"):
+        print(fit.log_likelihood)
+
+
+def test_expert_knobs_are_checked():
+    with pytest.raises(ValueError, match="not both"):
+        mx.fit(
+            problem(),
+            key=jax.random.key(0),
+            algorithm=make_plan(problem()).algorithm,
+            kernel=mx.kernels.rbf(1.0),
+        )
+    with pytest.raises(ValueError, match="at least one start"):
+        mx.fit(problem(), key=jax.random.key(0), num_starts=0)

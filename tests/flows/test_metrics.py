@@ -1,0 +1,241 @@
+"""The curvature metric and the EM gradient: factors, equivariance, limits, and what they refuse."""
+
+import by_hand as hand
+import jax
+import jax.numpy as jnp
+import mixed_models as mm
+import numpy as np
+import optax
+import pytest
+
+import marginax as mx
+from marginax.flows import stein
+from marginax.flows.optimizers import ascend
+from marginax.flows.scores import latent_scores, mean_log_joint, theta_score
+
+
+def factors(log_joint, theta, particles, data, over, **options):
+    metric = mx.metrics.curvature(over, **options)
+    compiled = jax.jit(lambda *given: metric.factor(log_joint, *given, "whole")[1:])
+    return compiled(theta, particles, data)
+
+
+def test_factors_multiply_to_the_hessian_of_every_block():
+    data = mm.simulate_slopes(0, num_groups=5)
+    # Intercepts and slopes in very different units: relative floors must not touch them.
+    units = jnp.array([1e4, 1e-3])
+
+    def log_joint(theta, u, data):
+        return mm.slopes_log_joint(theta, u * units, data)
+
+    particles = jax.random.normal(jax.random.key(0), (6, 5, 2))
+    with jax.numpy_rank_promotion("allow"):
+        (lower,), (inverse,) = factors(log_joint, mm.slopes_start(), particles, data, "leading")
+        mean = particles.mean(axis=0)
+        hessian = -jax.jit(jax.hessian(lambda u: log_joint(mm.slopes_start(), u, data)))(mean)
+    for g in range(5):
+        np.testing.assert_allclose(lower[g] @ lower[g].T, hessian[g, :, g], rtol=1e-9)
+        np.testing.assert_allclose(inverse[g] @ lower[g], np.eye(2), atol=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("over", ["whole", "coordinates"])
+def test_dependent_blocks_do_not_lose_their_curvature(over):
+    # A random walk: columns of its curvature (-1, 2, -1) sum to zero, and a naive probe with ones
+    # in every block would find none at all.
+    def log_joint(theta, x, data):
+        return -0.5 * jnp.sum(jnp.diff(x) ** 2) - 1e-3 * jnp.sum(x**2) + 0 * theta
+
+    d = 50
+    particles = jax.random.normal(jax.random.key(1), (4, d))
+    (lower,), _ = factors(log_joint, 0.0, particles, None, over)
+    exact = -np.asarray(jax.hessian(lambda x: log_joint(0.0, x, None))(particles.mean(axis=0)))
+    if over == "whole":
+        np.testing.assert_allclose(lower[0] @ lower[0].T, exact, atol=1e-9)
+    else:
+        found = np.asarray(lower[:, 0, 0] ** 2)
+        assert np.all(found > 0.25 * np.diag(exact))
+        assert np.mean(found) > np.mean(np.diag(exact))
+        assert np.all(found < 3 * np.diag(exact))
+
+
+def test_large_blocks_get_diagonal_curvature():
+    def log_joint(theta, x, data):
+        return -0.5 * jnp.sum(jnp.arange(1.0, 9.0) * x**2) + 0 * theta
+
+    particles = jax.random.normal(jax.random.key(1), (4, 8))
+    (lower,), _ = factors(log_joint, 0.0, particles, None, "whole", largest_block=4)
+    assert lower.shape == (8, 1, 1)
+    np.testing.assert_allclose(lower[:, 0, 0] ** 2, np.arange(1.0, 9.0), rtol=1e-9)
+
+
+def test_a_flat_or_convex_direction_stays_finite():
+    def log_joint(theta, x, data):
+        return 0.5 * x[0, 0] ** 2 + 0.0 * x[0, 1] + 0 * jnp.sum(x) + 0 * theta
+
+    particles = jax.random.normal(jax.random.key(1), (4, 2, 2))
+    lower, inverse = factors(log_joint, 0.0, particles, None, "leading")
+    assert all(bool(jnp.all(jnp.isfinite(m))) for m in (*lower, *inverse))
+    np.testing.assert_allclose(lower[0][0, 0, 0], 1.0, rtol=1e-6)  # |-1|
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        mx.kernels.rbf("mean"),
+        mx.kernels.moment_matched(mx.kernels.rbf("mean")),
+    ],
+    ids=repr,
+)
+@pytest.mark.slow
+def test_steps_do_not_depend_on_units(kernel):
+    """Scaling a block's coordinates scales its particles' moves, and nothing else."""
+    units = np.array([100.0, 0.01])
+    data = mm.simulate_slopes(1, num_groups=4)
+    x = jax.random.normal(jax.random.key(0), (7, 4, 2))
+
+    def scaled_joint(theta, u, data):
+        return mm.slopes_log_joint(theta, u / jnp.asarray(units), data)
+
+    def moved(log_joint, x):
+        method = mx.m_svgd_em(
+            log_joint,
+            mx.em_gradient(),
+            0.5,
+            mx.kernels.blockwise(kernel),
+            particle_metric=mx.metrics.curvature(),
+        )
+        return mx.trajectory(method, mm.slopes_start(), x, data, 5, key=jax.random.key(0))
+
+    with jax.numpy_rank_promotion("allow"):
+        plain, scaled = moved(mm.slopes_log_joint, x), moved(scaled_joint, x * units)
+    np.testing.assert_allclose(
+        np.asarray(scaled.particles) / units, plain.particles, rtol=1e-6, atol=1e-8
+    )
+    assert mm.distance(plain.theta, scaled.theta) < 1e-8
+
+
+@pytest.mark.slow
+def test_flow_is_a_displacement_and_the_covector_that_belongs_to_it():
+    """uphill = H phi with the raised H, for correlated coordinates of different scales."""
+    precision = np.array([[400.0, 15.0], [15.0, 1.0]])
+
+    def log_joint(theta, x, data):
+        quadratic = -0.5 * jnp.einsum("gi,ij,gj->", x, jnp.asarray(precision), x)
+        return quadratic - 0.01 * jnp.sum(x**4) + 0 * theta
+
+    x = jax.random.normal(jax.random.key(0), (7, 3, 2)) * jnp.array([[[0.05, 2.0]]]) + 0.3
+    scores = latent_scores(log_joint, 0.0, x, None)
+    kernel, metric = mx.kernels.blockwise(mx.kernels.rbf("mean")), mx.metrics.curvature()
+    flow = jax.jit(lambda x: stein.flow(kernel, metric, log_joint, jnp.zeros(()), x, None))
+    phi, uphill = flow(x)
+    mean = np.asarray(x.mean(axis=0))
+    for g in range(3):
+        hessian = precision + np.diag(0.12 * mean[g] ** 2)
+        lower = np.linalg.cholesky(hessian)
+        u, t = x[:, g] @ lower, np.linalg.solve(lower, np.asarray(scores[:, g]).T).T
+        u, t = np.asarray(u), np.asarray(t)
+        slope = -np.linalg.lstsq(u - u.mean(axis=0), t - t.mean(axis=0), rcond=None)[0]
+        stiffness = max(1.0, np.linalg.eigvalsh((slope + slope.T) / 2)[-1])
+        moved = np.asarray(mx.kernels.rbf("mean").velocity(jnp.asarray(u), jnp.asarray(t)))
+        expected = np.linalg.solve(lower.T, moved.T).T / stiffness
+        np.testing.assert_allclose(phi[:, g], expected, rtol=1e-5)
+        np.testing.assert_allclose(uphill[:, g], stiffness * expected @ hessian, rtol=1e-5)
+
+
+def em_step(log_joint, theta, particles, data=None):
+    optimizer = mx.em_gradient()
+    direction = theta_score(log_joint, theta, particles, data)
+    extra = {"log_joint": log_joint, "particles": particles, "data": data}
+    step = jax.jit(lambda theta, g: ascend(optimizer, g, optimizer.init(theta), theta, **extra)[0])
+    return step(theta, direction)
+
+
+def test_em_gradient_is_newton_where_newton_is_right():
+    # Near the maximum over the cloud no limit binds, and the step is H^-1 g.
+    x = hand.PARTICLES
+    theta = np.array([x.mean() + 0.1, np.log(np.mean((x - x.mean()) ** 2)) + 0.05])
+    newton = theta - np.linalg.solve(hand.hessian_theta(theta, x), hand.grad_theta(theta, x))
+    actual = em_step(hand.log_joint, jnp.asarray(theta), jnp.asarray(x), jnp.asarray(hand.DATA))
+    np.testing.assert_allclose(actual, newton, rtol=1e-9)
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e3, 1e-3])
+def test_em_gradient_limits_a_log_sd_and_leaves_a_mean_alone(unit):
+    x = unit * jnp.array([[3.0], [5.0]])
+
+    def log_joint(theta, x, data):
+        log_sd = theta["log_sd"]
+        return -0.5 * jnp.sum((x - theta["mean"]) ** 2) * jnp.exp(-2 * log_sd) - log_sd * x.size
+
+    log_unit = np.log(unit)
+    far = {"mean": jnp.asarray(4.0 * unit), "log_sd": jnp.asarray(8.0 + log_unit)}
+    new = em_step(log_joint, far, x)  # Newton would go down by exp(16) / 2
+    np.testing.assert_allclose(new["log_sd"], 7.0 + log_unit, rtol=1e-6)
+    near = {"mean": jnp.asarray(-96.0 * unit), "log_sd": jnp.asarray(3.0 + log_unit)}
+    mean_only = jax.tree.map(jnp.asarray, near)
+    new = em_step(lambda m, x, d: log_joint({**mean_only, "mean": m}, x, d), near["mean"], x)
+    np.testing.assert_allclose(new, 4.0 * unit, rtol=1e-9)  # a hundred units in one step
+
+
+def test_em_gradient_with_few_particles_rests_at_the_same_place(key):
+    """The gradient is over all particles, so only the way there changes."""
+    x = jax.random.normal(key, (20, 3)) + 1.0
+
+    def log_joint(theta, x, y):  # a location and a log standard deviation
+        return -0.5 * jnp.sum((x - theta[0]) ** 2) * jnp.exp(-2 * theta[1]) - 3 * theta[1]
+
+    exact = jnp.array([jnp.mean(x), jnp.log(jnp.std(x))])
+    for count in (None, 2):
+        optimizer = mx.em_gradient(count)
+
+        @jax.jit
+        def update(theta, optimizer=optimizer):
+            gradient = jax.grad(lambda t: -mean_log_joint(log_joint, t, x, None))(theta)
+            step, _ = optimizer.update(
+                gradient, optimizer.init(theta), theta, log_joint=log_joint, particles=x, data=None
+            )
+            return theta + step
+
+        theta = jnp.zeros(2)
+        for _ in range(60):
+            theta = update(theta)
+        np.testing.assert_allclose(theta, exact, atol=1e-4)
+    with pytest.raises(
+        ValueError, match="curvature_particles is 0, but it must be an integer of at least 1"
+    ):
+        mx.em_gradient(0)
+
+
+def test_em_gradient_refuses_a_large_theta():
+    with pytest.raises(ValueError, match="257 numbers"):
+        mx.em_gradient().init(jnp.zeros(257))
+
+
+@pytest.mark.slow
+def test_em_gradient_composes_with_optax_and_other_methods():
+    y, x0 = jnp.array([1.0, 2.0, 3.0]), jax.random.normal(jax.random.key(0), (50, 3))
+
+    def log_joint(theta, x, y):
+        return -0.5 * jnp.sum((x - theta) ** 2 + (y - x) ** 2)
+
+    damped = optax.chain(mx.em_gradient(), optax.scale(0.5))
+    kernel = mx.kernels.blockwise(mx.kernels.linear())
+    with jax.numpy_rank_promotion("allow"):
+        still = mx.svgd_em(log_joint, damped, 0.3, kernel)
+        end = mx.trajectory(still, 0.0, x0, y, 300, key=jax.random.key(1))
+        np.testing.assert_allclose(end.theta, 2.0, rtol=1e-6)
+        noisy = mx.trajectory(
+            mx.pgd(log_joint, damped, 0.1), 0.0, x0, y, 300, key=jax.random.key(1)
+        )
+    assert abs(float(jnp.mean(noisy.history[100:])) - 2.0) < 0.15
+
+
+def test_refusals():
+    kernel = mx.kernels.rbf(1.0)
+    with pytest.raises(TypeError, match="particle_metric"):
+        mx.svgd_em(hand.log_joint, 0.1, 0.1, kernel, particle_metric=mx.metrics.curvature)
+    with pytest.raises(ValueError, match="largest_block is 0"):
+        mx.metrics.curvature(largest_block=0)
+    with pytest.raises(ValueError, match="blocks is 'rows'"):
+        mx.metrics.curvature("rows")

@@ -1,0 +1,39 @@
+"""What counts as slower: the comparison with the baseline, without any timing."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from benchmarks import baseline
+from benchmarks.growth import deviations
+
+
+def test_only_what_grew_beyond_the_allowance_is_named():
+    before = {"a / b": 2.0, "c / d": 10.0}
+    assert baseline.complaints({"a / b": 2.59, "c / d": 1.0}, before) == {}
+    found = baseline.complaints({"a / b": 2.61, "c / d": 10.0}, before)
+    assert list(found) == ["a / b"]
+    for word in ("a / b", "2 in the baseline", "2.61 now"):
+        assert word in found["a / b"]
+
+
+def test_a_ratio_on_one_side_only_and_a_nan_are_named():
+    found = baseline.complaints({"new": 1.0, "bad": np.nan}, {"old": 1.0, "bad": 1.0})
+    assert sorted(found) == ["bad", "new", "old"]
+
+
+def test_a_written_baseline_comes_back(tmp_path):
+    file = tmp_path / "baseline.json"
+    assert baseline.read(file) == {}
+    baseline.write({"a / b": 1.23456789}, file)
+    assert baseline.read(file) == {"a / b": 1.235}
+
+
+def test_deviations_are_from_the_power_law():
+    slope, off = deviations([10, 100, 1000], [1e2, 1e4, 1e6], 2)
+    assert slope == pytest.approx(2)
+    np.testing.assert_allclose(off, 0, atol=1e-12)
+    assert max(deviations([10, 100], [1.0, 12.0], 1)[1]) == pytest.approx(1.2**0.5 - 1)

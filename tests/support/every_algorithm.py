@@ -1,0 +1,72 @@
+"""Every algorithm on one model of pytrees: what the contract is checked on."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+import marginax as mx
+
+N = 5
+
+
+def log_joint(theta, latent, data):
+    """Pytrees everywhere: theta a dict, the latent a tuple, the data a dict."""
+    intercepts, scale = latent
+    prior = -0.5 * jnp.sum((intercepts - theta["mean"]) ** 2) - 0.5 * (scale - theta["scale"]) ** 2
+    fitted = intercepts * jnp.tanh(scale)
+    return prior - 0.5 * jnp.sum((data["y"] - fitted) ** 2) - 0.01 * jnp.sum(theta["mean"] ** 2)
+
+
+def m_step(particles, data):
+    return {"mean": particles[0].mean(axis=0) / 1.02, "scale": particles[1].mean(axis=0)}
+
+
+RBF = mx.kernels.rbf("mean")
+# Every algorithm as a function of the density and one step size.
+ALGORITHMS = {
+    "svgd_em": lambda lj, h: mx.svgd_em(lj, h, h, RBF),
+    "m_svgd_em": lambda lj, h: mx.m_svgd_em(lj, h, h, RBF),
+    "m_svgd_em_restart": lambda lj, h: mx.m_svgd_em(
+        lj,
+        h,
+        h,
+        RBF,
+        theta_momentum=mx.momentum.adaptive_restart(),
+        particle_momentum=mx.momentum.nesterov(),
+    ),
+    "m_svgd_em_adagrad": lambda lj, h: mx.m_svgd_em(
+        lj, optax.adagrad(h), optax.adagrad(h), mx.kernels.imq("median")
+    ),
+    "m_svgd_em_curvature": lambda lj, h: mx.m_svgd_em(
+        lj,
+        mx.em_gradient(),
+        h,
+        mx.kernels.blockwise(mx.kernels.moment_matched(RBF), "leaves"),
+        theta_momentum=mx.momentum.adaptive_restart(),
+        particle_momentum=mx.momentum.adaptive_restart(),
+        particle_metric=mx.metrics.curvature(),
+    ),
+    "asvgd_em": lambda lj, h: mx.asvgd_em(lj, h, h, RBF),
+    "coin_em": lambda lj, h: mx.coin_em(lj, RBF),
+    "pgd": lambda lj, h: mx.pgd(lj, h, h),
+    "pmgd": lambda lj, h: mx.pgd(lj, mx.exact_m_step(m_step), h),
+    "pqn": lambda lj, h: mx.pqn(lj, h),
+    "soul": lambda lj, h: mx.soul(lj, h, h, num_warmup=1, theta_bounds=(-5.0, 5.0)),
+    "mpgd": lambda lj, h: mx.mpgd(lj, h, 1.5, 3.0),
+    "ipla": lambda lj, h: mx.ipla(lj, h),
+    "kiplmc1": lambda lj, h: mx.kipla(lj, h, 2.0),
+    "kiplmc2": lambda lj, h: mx.kipla(lj, h, 2.0, discretization="kiplmc2"),
+}
+
+
+def start(dtype=None):
+    dtype = jnp.result_type(float) if dtype is None else dtype
+    key_a, key_b = jax.random.split(jax.random.key(1))
+    theta = {"mean": jnp.array([0.1, -0.2, 0.4], dtype), "scale": jnp.array(0.3, dtype)}
+    particles = (jax.random.normal(key_a, (N, 3), dtype), jax.random.normal(key_b, (N,), dtype))
+    return theta, particles, {"y": jnp.array([1.0, 0.5, -1.5], dtype)}
+
+
+def assert_trees_close(actual, expected, **tolerance):
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, **tolerance), actual, expected)
