@@ -57,6 +57,11 @@ def without_types(app, what, name, obj, options, lines):
             lines[i + 1] = lines[i + 1].removesuffix(words) + f": {words}"
 
 
+def without_fields(app, what, name, obj, skip, options):
+    """The fields of a NamedTuple are in its docstring already: no "Alias for field number 0"."""
+    return True if "Alias for field number" in (getattr(obj, "__doc__", None) or "") else None
+
+
 def mathml(node, as_block):
     r"""A formula as MathML, which browsers draw themselves: no network and no script is needed.
 
@@ -84,3 +89,4 @@ def setup(app):
     """Called by Sphinx."""
     app.add_html_math_renderer("mathml", (inline_formula, None), (block_formula, None))
     app.connect("autodoc-process-docstring", without_types, priority=400)  # before napoleon
+    app.connect("autodoc-skip-member", without_fields)

@@ -1,6 +1,7 @@
 """README's table of methods, from the code: `python docs/method_table.py` writes it there.
 
-Calls come from the constructors' signatures, papers from the first reference of each file.
+Calls come from the constructors' signatures, papers from the first reference of each file; a
+configuration of this library has none of its own.
 """
 
 import inspect
@@ -14,6 +15,7 @@ README = Path(__file__).parents[1] / "README.md"
 BEGIN, END = "<!-- made by docs/method_table.py -->\n", "<!-- end of the table -->"
 # How theta moves, and how the particles do.
 MOVES = {
+    "tuning_free": ("accelerated Newton steps", "accelerated Stein flow in the curvature"),
     "m_svgd_em": ("accelerated ascent", "accelerated Stein flow"),
     "svgd_em": ("ascent", "Stein flow"),
     "asvgd_em": ("ascent", "accelerated Stein flow, heavy ball"),
@@ -36,9 +38,11 @@ def call(name: str) -> str:
 
 def paper(name: str) -> str:
     """Authors and year of the first reference in the file's docstring."""
-    words = " ".join((sys.modules[f"marginax.algorithms.{name}"].__doc__ or "").split())
+    if name == "tuning_free":
+        return "here: M-SVGD-EM, nothing to tune"
+    words = " ".join((sys.modules[f"marginax.algorithms._{name}"].__doc__ or "").split())
     found = re.search(r"References: (.+?) \((\d{4})\)", words)
-    assert found is not None, f"algorithms/{name}.py has no reference with a year"
+    assert found is not None, f"algorithms/_{name}.py has no reference with a year"
     authors, year = found.groups()
     first, *others = re.split(r", | and ", authors)
     return f"{first} {f'and {others[0]}' if len(others) == 1 else 'et al.'} {year}"
@@ -50,7 +54,7 @@ def table() -> str:
     for name, (theta, particles) in MOVES.items():
         rows.append(f"| `{call(name)}` | {theta} | {particles} | {paper(name)} |")
         if name == "pgd":
-            exact = call(name).replace("theta_optimiser", "exact_m_step(maximiser)")
+            exact = call(name).replace("theta_optimizer", "exact_m_step(maximizer)")
             rows.append(f"| `{exact}` (PMGD) | exact maximum | {particles} | {paper(name)} |")
     return "\n".join(rows) + "\n"
 

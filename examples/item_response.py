@@ -59,12 +59,12 @@ problem = mx.Problem.grouped(
     theta={"difficulty": jnp.zeros(5), "discrimination": jnp.ones(5)},
     latent=0.0,
     # Positive: who is more able answers right more often. It also settles ability's direction.
-    constrain_theta={"discrimination": mx.bijections.positive},
+    theta_transforms={"discrimination": mx.transforms.positive},
     names={
         name: [f"{name} {i + 1}" for i in range(5)] for name in ("difficulty", "discrimination")
     },
 )
-settings = {"restarts": 1, "refresh": False} if arguments.quick else {}
+settings = {"num_starts": 1, "draw_posterior": False} if arguments.quick else {}
 fit = mx.fit(problem, key=jax.random.key(0), **settings)
 print(fit)
 
@@ -72,7 +72,7 @@ print(fit)
 # ## Beside ltm
 #
 # The R package ltm comes with these data, and `ltm(LSAT ~ z1, IRT.param = TRUE)` fits this model.
-# Its optimiser stops a little before the top: it says itself that a derivative is still 0.024. So
+# Its optimizer stops a little before the top: it says itself that a derivative is still 0.024. So
 # we also compute the likelihood with the trapezoidal rule in NumPy, at both estimates.
 
 
@@ -90,7 +90,7 @@ ltm = np.array(
     [-3.3597, -1.3696, -0.2799, -1.8659, -3.1236, 0.8254, 0.7229, 0.8905, 0.6886, 0.6575]
 )
 ltm_errors = [0.8669, 0.3073, 0.0997, 0.4341, 0.8700, 0.2581, 0.1867, 0.2326, 0.1852, 0.2100]
-errors = fit.standard_errors()
+errors = fit.standard_errors
 print(f"\n{'':<17} {'ltm':>8} {'marginax':>9} {'difference':>11}   {'se, ltm':>8} {'marginax':>9}")
 for row in zip(fit.names, ltm, fit.estimates, fit.estimates - ltm, ltm_errors, errors, strict=True):
     print("{:<17} {:8.4f} {:9.4f} {:11.4f}   {:8.4f} {:9.4f}".format(*row))
@@ -99,7 +99,7 @@ exact = {
     name: counts @ np.log(pattern_probabilities(*np.split(estimates, 2)))
     for name, estimates in (("ltm", ltm), ("marginax", fit.estimates))
 }
-found = fit.log_marginal_likelihood().log_likelihood
+found = fit.log_likelihood
 worst = np.max(np.abs(fit.estimates - ltm) / errors)
 print(f"\nlog likelihood: ltm prints -2466.653, marginax {found:.6f}")
 print(f"by the trapezoidal rule: {exact['ltm']:.6f} at ltm's estimate, ", end="")

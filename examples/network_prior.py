@@ -47,9 +47,9 @@ problem = mx.Problem(
     theta={"scale": 1.0, "noise": 1.0},
     latent=jnp.zeros(side**2),
     data={"x": pixels, "y": labels},
-    constrain_theta={"scale": mx.bijections.positive, "noise": mx.bijections.positive},
+    theta_transforms={"scale": mx.transforms.positive, "noise": mx.transforms.positive},
 )
-fit = mx.fit(problem, key=jax.random.key(0), restarts=1, refresh=False)
+fit = mx.fit(problem, key=jax.random.key(0), num_starts=1, draw_posterior=False)
 print(fit)
 
 # %% [markdown]
@@ -66,7 +66,7 @@ def negative_log_likelihood(free):
 
 
 exact = minimize(negative_log_likelihood, np.zeros(2), method="Nelder-Mead", tol=1e-9)
-found = fit.log_marginal_likelihood().log_likelihood
+found = fit.log_likelihood
 print(f"\n{'':<15} {'exact':>11} {'marginax':>11} {'difference':>11}")
 for name, known, ours in zip(fit.names, np.exp(exact.x), fit.estimates, strict=True):
     print(f"{name:<15} {known:11.6f} {ours:11.6f} {ours - known:11.1e}")
@@ -105,8 +105,8 @@ theta = mx.models.NetworkTheta(jnp.zeros(num_starts), jnp.zeros(num_starts))
 keys = jax.random.split(jax.random.key(1), num_starts)
 cloud = jax.vmap(lambda key, theta: network.sample_prior(key, theta, 10))(keys, theta)
 method = recipe(network.log_joint, len(images.train.labels))
-options = {"restarts": num_starts, "max_steps": num_steps, "record": record}
-run = mx.run(jax.random.key(2), method, theta, cloud, images.train, **options)
+options = {"num_starts": num_starts, "max_steps": num_steps, "record": record}
+run = mx.run(method, theta, cloud, images.train, key=jax.random.key(2), **options)
 print(f"\n{run}\n")
 paths = np.asarray(run.history)  # [starts, blocks of ten steps, (error, alpha, beta)]
 
@@ -131,11 +131,11 @@ for (name, (means, limit)), ours in zip(reference.items(), paths[:, -1].mean(axi
 
 # %%
 start, cloud = problem.start_theta(), jax.random.normal(jax.random.key(3), (10, side**2))
-options = {"max_steps": 5000, "check_cloud": False}  # we know by now what it would say
+options = {"max_steps": 5000, "diagnose": False}  # we know by now what it would say
 for name, count, lowest, highest in (("whole", 1, 0.9, 1.1), ("divided", size, 2, 20)):
-    method = recipe(problem.free_log_joint, count)
-    end = mx.run(jax.random.key(4), method, start, cloud, problem.data, **options)
-    scale = float(problem.natural_theta(end.theta)["scale"])
+    method = recipe(problem.unconstrained_log_joint, count)
+    end = mx.run(method, start, cloud, problem.data, key=jax.random.key(4), **options)
+    scale = float(problem.constrained_theta(end.theta)["scale"])
     print(f"scale of the linear network, log joint {name}: {scale:.3f}")
     assert lowest < scale / np.exp(exact.x[1]) < highest
 print(f"Known answer: {np.exp(exact.x[1]):.3f}, by fit {fit.theta['scale']:.3f}")

@@ -22,7 +22,7 @@ for word, (name, colour, mark) in CLOUDS.items():
     end = follow(name, 1000)
     x = np.asarray(end.particles)
     checked = mx.diagnostics.check(
-        model.log_joint, end.theta, end.particles, y, over=methods[name].over
+        model.log_joint, end.theta, end.particles, y, blocks=methods[name].blocks
     )
     ratios = mx.diagnostics.stein_ratio(model.log_joint, end.theta, end.particles, y)
     figure, (left, right) = plt.subplots(1, 2, figsize=(6.6, 3.3), layout="constrained")

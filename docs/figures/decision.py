@@ -22,8 +22,8 @@ STEPS = (
         ("Do the latents fall into groups that", "are independent given θ and y?"),
         "yes",
         (
-            "m_svgd_em, em_gradient(), curvature()",
-            "blockwise(moment_matched(rbf))",
+            'tuning_free(..., blocks="leading")',
+            "a kernel and curvature per group",
             "N: 20, or more than a group's numbers",
         ),
         "no: one block of D numbers",
@@ -31,13 +31,13 @@ STEPS = (
     (
         ("Is D at most about 150?",),
         "yes",
-        ("the same without blockwise", "N: more than D; fit takes 1.25 D + 2"),
+        ("tuning_free(...), one block", "N: more than D; fit takes 1.25 D + 2"),
         "no, larger",
     ),
     (
         ("Is D at most about 1,000?",),
         "yes",
-        ('the same, over="coordinates"', "N: 20; no correlations in the cloud"),
+        ('the same, blocks="coordinates"', "N: 20; no correlations in the cloud"),
         "no, larger still",
     ),
 )

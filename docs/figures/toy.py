@@ -20,7 +20,6 @@ start = jax.random.normal(jax.random.key(2), (20, 20))
 
 joint = mx.kernels.rbf(5.0)
 restart = mx.momentum.adaptive_restart()
-by_block = mx.kernels.blockwise(mx.kernels.moment_matched(mx.kernels.rbf("mean")))
 
 methods = {
     "SVGD-EM": mx.svgd_em(model.log_joint, 0.3, 0.3, joint),
@@ -28,21 +27,13 @@ methods = {
     "M-SVGD-EM, adaptive restart": mx.m_svgd_em(
         model.log_joint, 0.3, 0.3, joint, theta_momentum=restart, particle_momentum=restart
     ),
-    "nothing tuned": mx.m_svgd_em(
-        model.log_joint,
-        mx.em_gradient(),
-        0.5,
-        by_block,
-        theta_momentum=restart,
-        particle_momentum=restart,
-        particle_metric=mx.metrics.curvature(),
-    ),
+    "nothing tuned": mx.tuning_free(model.log_joint, blocks="leading"),
 }
 
 
 def follow(name: str, num_steps: int) -> mx.Trajectory:
-    """So many steps of one of `methods`, from the README's start."""
-    return mx.trajectory(jax.random.key(3), methods[name], 0.0, start, y, num_steps)
+    """This many steps of one of `methods`, from the README's start."""
+    return mx.trajectory(methods[name], 0.0, start, y, num_steps, key=jax.random.key(3))
 
 
 def draw_posterior(ax, theta, coordinates=(0, 1)) -> None:

@@ -14,10 +14,11 @@ from typing import NamedTuple
 
 from jaxtyping import ArrayLike
 
-from marginax import _tree
-from marginax.base import Algorithm, Data, Key, LogJoint, Particles, Theta
-from marginax.checks import check_positive, check_start
-from marginax.scores import latent_scores, theta_score
+from marginax._core import trees
+from marginax._core.checks import check_positive, check_start
+from marginax.algorithms.contract import Algorithm
+from marginax.flows.scores import latent_scores, theta_score
+from marginax.typing import Data, Key, LogDensity, Particles, Theta
 
 __all__ = ["JointAscentInfo", "JointAscentState", "joint_ascent"]
 
@@ -46,7 +47,7 @@ class JointAscentInfo(NamedTuple):
     velocity: Particles
 
 
-def joint_ascent(log_joint: LogJoint, step_size: ArrayLike) -> Algorithm:
+def joint_ascent(log_joint: LogDensity, step_size: ArrayLike) -> Algorithm:
     """Gradient ascent of theta and of every particle.
 
     Args:
@@ -67,10 +68,10 @@ def joint_ascent(log_joint: LogJoint, step_size: ArrayLike) -> Algorithm:
     ) -> tuple[JointAscentState, JointAscentInfo]:
         del key
         direction = theta_score(log_joint, state.theta, state.particles, data)
-        theta = _tree.add_scaled(state.theta, step_size, direction)
+        theta = trees.add_scaled(state.theta, step_size, direction)
         # At the new theta: with the old one this would be another method.
         velocity = latent_scores(log_joint, theta, state.particles, data)
-        particles = _tree.add_scaled(state.particles, step_size, velocity)
+        particles = trees.add_scaled(state.particles, step_size, velocity)
         return JointAscentState(theta, particles), JointAscentInfo(direction, velocity)
 
     def rescale(factor: ArrayLike) -> Algorithm:
