@@ -19,8 +19,8 @@ from jax.sharding import AxisType, Mesh  # noqa: E402
 
 import marginax as mx  # noqa: E402
 from benchmarks.tables import save  # noqa: E402
-from marginax.method_choice import choose  # noqa: E402
-from marginax.sharding import lay_out  # noqa: E402
+from marginax.fitting.plan import make_plan  # noqa: E402
+from marginax.running.sharding import lay_out  # noqa: E402
 
 NUM_PARTICLES, NUM_GROUPS, NUM_OBSERVATIONS = 1024, 4096, 8
 SCORES = 20 * NUM_PARTICLES * NUM_GROUPS * NUM_OBSERVATIONS  # operations, about
@@ -56,7 +56,7 @@ class Traffic(NamedTuple):
         return Traffic(self.number + other.number, self.received + other.received)
 
     def times(self, count: float) -> "Traffic":
-        """The same so many times."""
+        """The same, repeated."""
         return Traffic(count * self.number, count * self.received)
 
 
@@ -139,13 +139,13 @@ def methods() -> dict[str, Any]:
     y = jnp.zeros((NUM_GROUPS, NUM_OBSERVATIONS), jnp.float32)
     latent = jnp.zeros(2, jnp.float32)
     problem = mx.Problem.grouped(of_a_group, y, theta=theta, latent=latent)
-    log_joint, rbf = problem.free_log_joint, mx.kernels.rbf(1.0)
+    log_joint, rbf = problem.unconstrained_log_joint, mx.kernels.rbf(1.0)
     return {
         "M-SVGD-EM, one kernel over the whole latent": mx.m_svgd_em(log_joint, 0.1, 0.1, rbf),
         "M-SVGD-EM, a kernel per group": mx.m_svgd_em(
             log_joint, 0.1, 0.1, mx.kernels.blockwise(rbf, "leading")
         ),
-        "M-SVGD-EM as `fit` runs it": choose(problem, NUM_PARTICLES, None).algorithm,
+        "M-SVGD-EM as `fit` runs it": make_plan(problem, NUM_PARTICLES, None).algorithm,
         "MPGD": mx.mpgd(log_joint, 0.01, 1.0, 10.0),
     }
 

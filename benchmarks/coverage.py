@@ -5,7 +5,7 @@
 A linear mixed model with correlated random intercepts and slopes, and a binomial one with a random
 intercept, 60 groups each. The truth is far from every boundary, so that Wald intervals have a
 chance; what is left between their coverage and 95 % is that maximum likelihood takes a finite
-number of groups for many. A fit with doubts counts like any other and is reported beside.
+number of groups for many. A fit with warnings counts like any other and is reported beside.
 """
 
 import argparse
@@ -31,7 +31,7 @@ from benchmarks.tables import markdown, save
 # Before the import below, because the oracles' grids are made on import and must be float64.
 jax.config.update("jax_enable_x64", True)
 # The log joints and the exact marginals that check the simulators live with the tests.
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 import mixed_models as mm  # noqa: E402
 from fit_models import one_group  # noqa: E402
 
@@ -49,7 +49,7 @@ COLUMNS = {
     "coverage": lambda row: f"{row['coverage']:.3f} ± {row['standard_error']:.3f}",
     "mean error / median standard error": lambda row: f"{row['bias']:+.2f}",
     "data sets": lambda row: str(row["datasets"]),
-    "with doubts": lambda row: str(row["doubtful"]),
+    "with warnings": lambda row: str(row["with_warnings"]),
     "seconds per fit": lambda row: f"{row['seconds_per_fit']:.1f}",
 }
 
@@ -137,13 +137,13 @@ def check_truth(setting: Setting, datasets: Iterable[mm.Grouped]) -> float:
 
 
 class Outcome(NamedTuple):
-    """One data set: estimates minus the truth, standard errors, which intervals hold it, doubts."""
+    """One data set: errors, standard errors, which intervals hold the truth, warnings."""
 
     names: tuple[str, ...]
     errors: np.ndarray
     standard_errors: np.ndarray
     covered: np.ndarray
-    doubts: tuple[str, ...]
+    warnings: tuple[str, ...]
     seconds: float
 
 
@@ -164,15 +164,17 @@ def fit_one(name: str, seed: int) -> Outcome:
         latent=setting.latent,
     )
     began = time.perf_counter()
-    fit = mx.fit(problem, key=jax.random.key(seed), restarts=1, refresh=False, progress=False)
+    fit = mx.fit(
+        problem, key=jax.random.key(seed), num_starts=1, draw_posterior=False, progress=False
+    )
     seconds = time.perf_counter() - began
     low, high = fit.confidence_intervals(LEVEL).T
     return Outcome(
         fit.names,
         np.asarray(fit.estimates - truth),
-        fit.standard_errors(),
+        fit.standard_errors,
         np.asarray((low <= truth) & (truth <= high)),
-        fit.doubts,
+        fit.warnings,
         seconds,
     )
 
@@ -183,8 +185,8 @@ def measure(name: str, datasets: int, first: int, pool: ProcessPoolExecutor) -> 
     print(f"{name}: the score at the truth is zero within {worst:.1f} standard errors", flush=True)
     found: list[Outcome] = []
     for outcome in pool.map(partial(fit_one, name), range(first, first + datasets)):
-        for doubt in outcome.doubts:
-            print(f"{name}, data set {first + len(found)}: {doubt}", flush=True)
+        for warning in outcome.warnings:
+            print(f"{name}, data set {first + len(found)}: {warning}", flush=True)
         found.append(outcome)
         if len(found) % 10 == 0:
             share = ", ".join(f"{x:.2f}" for x in np.mean([o.covered for o in found], axis=0))
@@ -202,7 +204,7 @@ def measure(name: str, datasets: int, first: int, pool: ProcessPoolExecutor) -> 
             "standard_error": float(np.sqrt(shares[i] * (1 - shares[i]) / datasets)),
             "bias": float(bias[i] / typical[i]),
             "datasets": datasets,
-            "doubtful": sum(bool(o.doubts) for o in found),
+            "with_warnings": sum(bool(o.warnings) for o in found),
             "seconds_per_fit": float(np.mean([o.seconds for o in found])),
         }
         for i, parameter in enumerate(found[0].names)

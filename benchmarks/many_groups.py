@@ -39,7 +39,7 @@ def simulate(num_groups: int, seed: int = 0) -> np.ndarray:
 
 
 def problem(y: np.ndarray) -> mx.Problem:
-    """The model, with a free theta on natural scales."""
+    """The model, with theta on its own scales."""
 
     def log_joint(theta: Any, x: Any, y: Any) -> Any:
         z0 = (x[0] - theta["mean"][0]) / theta["sd"][0]
@@ -55,10 +55,10 @@ def problem(y: np.ndarray) -> mx.Problem:
         y,
         theta={"mean": jnp.zeros(2), "sd": jnp.ones(2), "correlation": 0.0, "noise": 1.0},
         latent=jnp.zeros(2),
-        constrain_theta={
-            "sd": mx.bijections.positive,
-            "noise": mx.bijections.positive,
-            "correlation": mx.bijections.interval(-1.0, 1.0),
+        theta_transforms={
+            "sd": mx.transforms.positive,
+            "noise": mx.transforms.positive,
+            "correlation": mx.transforms.interval(-1.0, 1.0),
         },
     )
 
@@ -109,9 +109,9 @@ def main() -> None:
     """One fit, its time by stage, its memory, and how far it is from the exact answer."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--groups", type=int, default=10_000)
-    parser.add_argument("--restarts", type=int, default=1)
+    parser.add_argument("--num-starts", type=int, default=1)
     parser.add_argument("--particles", type=int, default=16)
-    parser.add_argument("--refresh", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--draw-posterior", action=argparse.BooleanOptionalAction, default=True)
     asked = parser.parse_args()
     y = simulate(asked.groups)
     known = exact(y)
@@ -120,8 +120,8 @@ def main() -> None:
         problem(y),
         key=jax.random.key(0),
         num_particles=asked.particles,
-        restarts=asked.restarts,
-        refresh=asked.refresh,
+        num_starts=asked.num_starts,
+        draw_posterior=asked.draw_posterior,
     )
     seconds = time.perf_counter() - began
     theta = fit.theta
@@ -130,9 +130,9 @@ def main() -> None:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
     stages = ", ".join(f"{name} {value:.1f}" for name, value in fit.timings.items())
     print(f"{asked.groups} groups on {jax.devices()[0].device_kind}: {seconds:.1f} s ({stages})")
-    print(f"converged: {fit.converged}; peak memory of the process {peak:.2f} GB")
+    print(f"nothing to warn of: {fit.ok}; peak memory of the process {peak:.2f} GB")
     print(f"largest distance to the exact maximum: {off:.2e} standard errors")
-    if not fit.converged:
+    if not fit.ok:
         print(fit)
 
 

@@ -92,7 +92,7 @@ def main() -> None:
                     particle_momentum=restart,
                     particle_metric=mx.metrics.curvature(),
                 )
-                end = mx.trajectory(jax.random.key(0), sampler, 0.0, start, None, NUM_STEPS)
+                end = mx.trajectory(sampler, 0.0, start, None, NUM_STEPS, key=jax.random.key(0))
                 row = errors(np.asarray(end.particles, np.float64), grid, weights)
                 ratio = mx.diagnostics.stein_ratio(log_joint, 0.0, end.particles)
                 print(

@@ -11,7 +11,7 @@ import marginax as mx
 from benchmarks import baseline, many_groups
 from benchmarks.scaling import fit_step, joint_step
 from benchmarks.timing import interleaved
-from marginax.kernels import _radial
+from marginax.kernels import radial
 
 __all__ = ["measure"]
 
@@ -55,7 +55,7 @@ def _scan(algorithm: mx.Algorithm, theta: Any, particles: Any, data: Any) -> Cal
     def steps(theta: Any, particles: Any, data: Any) -> Any:
         nothing = {"record": lambda state, info: ()}
         key = jax.random.key(0)
-        return mx.trajectory(key, algorithm, theta, particles, data, STEPS, **nothing).state
+        return mx.trajectory(algorithm, theta, particles, data, STEPS, key=key, **nothing).state
 
     compiled = jax.jit(steps).lower(theta, particles, data).compile()
     return lambda: compiled(theta, particles, data)
@@ -89,7 +89,7 @@ def _vmapped() -> Pair:
     method = mx.svgd_em(log_joint, 0.3, 0.3, mx.kernels.rbf(5.0))
 
     def steps(theta: Any) -> Any:
-        return mx.trajectory(jax.random.key(0), method, theta, particles, y, STEPS).theta
+        return mx.trajectory(method, theta, particles, y, STEPS, key=jax.random.key(0)).theta
 
     many, one = jax.jit(jax.vmap(steps)), jax.jit(steps)
     thetas = jnp.linspace(-3, 3, 50)
@@ -105,12 +105,12 @@ def _run() -> Pair:
     def bare(theta: Any, particles: Any, y: Any) -> Any:
         nothing = {"record": lambda state, info: ()}
         key = jax.random.key(2)
-        return mx.trajectory(key, method, theta, particles, y, steps, **nothing).state
+        return mx.trajectory(method, theta, particles, y, steps, key=key, **nothing).state
 
     def with_run() -> Any:
         settings = {"max_steps": steps, "block_size": 500, "stop": mx.stopping.settled(1e-30)}
         key = jax.random.key(2)
-        return mx.run(key, method, theta, particles, y, progress=False, **settings).state
+        return mx.run(method, theta, particles, y, progress=False, key=key, **settings).state
 
     return Pair(with_run, lambda: bare(theta, particles, y), 10)
 
@@ -145,7 +145,7 @@ def _scores() -> Pair:
 def _tiled() -> Pair:
     def velocity(dense: int) -> Call:
         x = jax.random.normal(jax.random.key(0), (4096, 10))
-        with unittest.mock.patch.object(_radial, "DENSE", dense):
+        with unittest.mock.patch.object(radial, "DENSE", dense):
             compiled = jax.jit(mx.kernels.rbf("mean").velocity).lower(x, x).compile()
         return lambda: compiled(x, x)
 
@@ -155,7 +155,7 @@ def _tiled() -> Pair:
 def _blocks() -> Pair:
     y = many_groups.simulate(1000)
     problem = many_groups.problem(y)
-    joint = mx.svgd_em(problem.free_log_joint, 1e-5, 1e-5, mx.kernels.rbf("mean"))
+    joint = mx.svgd_em(problem.unconstrained_log_joint, 1e-5, 1e-5, mx.kernels.rbf("mean"))
     particles = 0.3 * jax.random.normal(jax.random.key(0), (16, 1000, 2))
     step = jax.jit(lambda state: joint.step(jax.random.key(0), state, problem.data)[0])
     state = joint.init(jax.random.key(0), problem.start_theta(), particles)
@@ -173,7 +173,7 @@ def _fit() -> Pair:
         return model.log_joint(mx.models.RandomInterceptTheta(*theta), x[None], y[None])
 
     problem = mx.Problem.grouped(log_joint, y, theta=(0.0, 0.0, 0.0), latent=0.0)
-    settings = {"key": jax.random.key(0), "refresh": False, "progress": False}
+    settings = {"key": jax.random.key(0), "draw_posterior": False, "progress": False}
     return Pair(lambda: mx.fit(problem, **settings).theta, lambda: fit_step(30)[0](), 3)
 
 

@@ -33,13 +33,15 @@ WARM_UP, NEWTON_STEPS = 300, 8
 
 def by_fit(problem: mx.Problem, model: Any, key: Any) -> Start:
     """`fit` as it comes: standard errors, and posterior draws."""
-    return lambda: iter([ravel_pytree(mx.fit(problem, key=key, progress=False).theta_free)[0]])
+    return lambda: iter(
+        [ravel_pytree(mx.fit(problem, key=key, progress=False).unconstrained_theta)[0]]
+    )
 
 
 def by_fit_without_draws(problem: mx.Problem, model: Any, key: Any) -> Start:
     """`fit` without posterior draws."""
-    settings = {"key": key, "progress": False, "refresh": False}
-    return lambda: iter([ravel_pytree(mx.fit(problem, **settings).theta_free)[0]])
+    settings = {"key": key, "progress": False, "draw_posterior": False}
+    return lambda: iter([ravel_pytree(mx.fit(problem, **settings).unconstrained_theta)[0]])
 
 
 def by_svi(problem: mx.Problem, model: Any, key: Any) -> Start:
@@ -89,12 +91,14 @@ def by_blackjax_svgd(
     problem: mx.Problem, model: Any, key: Any, num_particles: int = NUM_PARTICLES
 ) -> Start:
     """BlackJAX's `svgd` of the latents, and around it Adam in theta, a step of each in turn."""
-    score = jax.grad(problem.free_log_joint, argnums=1)
+    score = jax.grad(problem.unconstrained_log_joint, argnums=1)
     svgd = blackjax.svgd(lambda x, theta: score(theta, x, problem.data), optax.adam(SVGD_RATE))
     climb = optax.adam(optax.exponential_decay(SVI_RATE, SVGD_STEPS, 0.01))
 
     def loss(theta: Any, cloud: Any) -> Any:
-        each = jax.vmap(problem.free_log_joint, (None, 0, None))(theta, cloud, problem.data)
+        each = jax.vmap(problem.unconstrained_log_joint, (None, 0, None))(
+            theta, cloud, problem.data
+        )
         return -jnp.mean(each)
 
     def body(carry: Any, _: None) -> Any:
@@ -121,7 +125,7 @@ def by_monte_carlo_em(problem: mx.Problem, model: Any, key: Any) -> Start:
     flat, unravel = ravel_pytree(problem.start_theta())
 
     def density(theta: Any) -> Callable[[Any], Any]:
-        return lambda x: problem.free_log_joint(unravel(theta), x, problem.data)
+        return lambda x: problem.unconstrained_log_joint(unravel(theta), x, problem.data)
 
     @jax.jit
     def warm_up(key: Any, theta: Any, x: Any) -> Any:
@@ -166,7 +170,7 @@ def by_monte_carlo_em(problem: mx.Problem, model: Any, key: Any) -> Start:
 
 RIVALS = {
     "mx.fit": by_fit,
-    "mx.fit, refresh=False": by_fit_without_draws,
+    "mx.fit, draw_posterior=False": by_fit_without_draws,
     "NumPyro SVI": by_svi,
     "NumPyro SVGD": by_numpyro_svgd,
     "BlackJAX SVGD": by_blackjax_svgd,

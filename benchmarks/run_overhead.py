@@ -18,11 +18,11 @@ def main() -> None:
     @jax.jit
     def bare(theta, particles, y):
         record = {"record": lambda state, info: ()}
-        return mx.trajectory(key, method, theta, particles, y, steps, **record).state
+        return mx.trajectory(method, theta, particles, y, steps, key=key, **record).state
 
     def with_run():
         settings = {"max_steps": steps, "block_size": 500, "stop": mx.stopping.settled(1e-30)}
-        return mx.run(key, method, 0.0, particles, y, progress=False, **settings).state
+        return mx.run(method, 0.0, particles, y, progress=False, key=key, **settings).state
 
     forms = {"bare jitted scan": lambda: bare(0.0, particles, y), "run": with_run}
     for function in forms.values():

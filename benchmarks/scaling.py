@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import marginax as mx
 from benchmarks import many_groups
 from benchmarks.timing import interleaved, temporary_bytes
-from marginax.method_choice import choose
+from marginax.fitting.plan import make_plan
 
 __all__ = ["fit_step", "joint_step", "measure"]
 
@@ -33,7 +33,7 @@ def joint_step(n: int, d: int = 10) -> Step:
 def fit_step(num_groups: int, num_particles: int = 16) -> Step:
     """The algorithm that `fit` chooses for random intercepts and slopes, blockwise."""
     problem = many_groups.problem(many_groups.simulate(num_groups))
-    method = choose(problem, num_particles).algorithm
+    method = make_plan(problem, num_particles).algorithm
     particles = 0.3 * jax.random.normal(jax.random.key(0), (num_particles, num_groups, 2))
     return _step(method, problem.start_theta(), particles, problem.data)
 

@@ -82,13 +82,19 @@ def measure(case: Case, algorithm: mx.Algorithm, tolerance: float, seeds: int, l
     """Runs all seeds to their stop, and then on; errors in units of the tolerance."""
     key = jax.random.key(7)
     rule = (mx.stopping.averaged if algorithm.stochastic else mx.stopping.settled)(tolerance)
-    settings = {"max_steps": limit, "restarts": seeds, "block_size": 100, "progress": False}
-    run = mx.run(key, algorithm, case.theta, case.particles, case.data, stop=rule, **settings)
+    settings = {"max_steps": limit, "num_starts": seeds, "block_size": 100, "progress": False}
+    run = mx.run(algorithm, case.theta, case.particles, case.data, stop=rule, key=key, **settings)
     flat = np.array(jax.vmap(lambda theta: ravel_pytree(theta)[0])(run.theta))
     stop_steps = run.steps
     longer = settings | {"max_steps": max(20_000, 10 * int(np.median(stop_steps)))}
     on = mx.run(
-        key, algorithm, case.theta, case.particles, case.data, stop=mx.stopping.never(), **longer
+        algorithm,
+        case.theta,
+        case.particles,
+        case.data,
+        stop=mx.stopping.never(),
+        key=key,
+        **longer,
     )
     ends = np.array(jax.vmap(lambda theta: ravel_pytree(theta)[0])(on.theta))
     if algorithm.stochastic:

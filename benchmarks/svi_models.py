@@ -1,4 +1,4 @@
-"""The models of `tests/fit_models.py` as NumPyro users write them, for `fit_beside_svi`.
+"""The models of `tests/support/fit_models.py` as NumPyro users write them, for `fit_beside_svi`.
 
 Every model is called with the data and with where theta starts. theta's entries are `numpyro.param`
 sites on the reals, with the names they have in the problem, so that estimates compare coordinate by

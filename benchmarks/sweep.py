@@ -21,7 +21,7 @@ def main() -> None:
 
         def run(step_size, theta, particles, kernel=kernel):
             method = mx.svgd_em(model.log_joint, step_size, step_size, kernel)
-            return mx.trajectory(jax.random.key(0), method, theta, particles, y, 1000).history
+            return mx.trajectory(method, theta, particles, y, 1000, key=jax.random.key(0)).history
 
         def fresh_run(run=run):
             # A new function is compiled anew, as in a program that rebuilds its loop per setting.

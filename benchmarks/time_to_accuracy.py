@@ -71,7 +71,7 @@ def clock(start: Start, exact: Any) -> dict:
 def measure() -> list[dict]:
     """A row per model and method."""
     jax.config.update("jax_enable_x64", True)
-    sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+    sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
     import fit_models
 
     svi_models.MODELS["intercept"] = intercept_in_numpyro

@@ -30,7 +30,7 @@ def interleaved(
     Args:
         functions: by name; each is called once before, to compile.
         repeats: how many turns.
-        least: go on, up to ten times as many turns, until so many seconds have been spent.
+        least: go on, up to ten times as many turns, until this many seconds have been spent.
     """
     for function in functions.values():
         jax.block_until_ready(function())

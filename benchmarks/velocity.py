@@ -90,10 +90,10 @@ def steps() -> None:
         y = model.simulate(jax.random.key(0), theta, num_groups, 5)
         x = jax.random.normal(jax.random.key(1), (n, num_groups))
         base = None
-        for name, (theta_optimiser, step, kernel, metric) in configurations.items():
+        for name, (theta_optimizer, step, kernel, metric) in configurations.items():
             method = mx.m_svgd_em(
                 model.log_joint,
-                theta_optimiser,
+                theta_optimizer,
                 step,
                 kernel,
                 theta_momentum=restart,
@@ -102,7 +102,7 @@ def steps() -> None:
             )
             advance = jax.jit(
                 lambda theta, x, y, method=method: (
-                    mx.trajectory(jax.random.key(2), method, theta, x, y, 20).state.particles
+                    mx.trajectory(method, theta, x, y, 20, key=jax.random.key(2)).state.particles
                 )
             )
             advance = advance.lower(theta, x, y).compile()

@@ -16,7 +16,7 @@ import numpy as np
 
 import marginax as mx
 from benchmarks.timing import best_seconds
-from marginax.kernels import _radial
+from marginax.kernels import radial
 
 BANDWIDTH = 8.0
 
@@ -29,7 +29,7 @@ def main() -> None:
     asked = parser.parse_args()
     n, d = asked.particles, asked.dimension
     print(f"jax {jax.__version__} on {jax.devices()[0].device_kind}, N = {n}, D = {d}, float32")
-    ceilings = {name: _ceiling(precision) for name, precision in _radial.PRECISIONS.items()}
+    ceilings = {name: _ceiling(precision) for name, precision in radial.PRECISIONS.items()}
     for name, found in ceilings.items():
         print(f"ceiling of a square product, {name}: {found:.1f} TFLOP/s")
     x = jax.random.normal(jax.random.key(0), (n, d), jnp.float32)
@@ -65,13 +65,13 @@ def _forms(n: int) -> dict[str, tuple[Callable[..., Any], str]]:
                 "TILE_ON_GPU": tile,
                 "can_fuse": lambda x: False,
             }
-            with unittest.mock.patch.multiple(_radial, **changed):
+            with unittest.mock.patch.multiple(radial, **changed):
                 return mx.kernels.rbf(BANDWIDTH, precision=precision).velocity(x, s)
 
         return form
 
     forms: dict[str, tuple[Callable[..., Any], str]] = {}
-    for precision in _radial.PRECISIONS:
+    for precision in radial.PRECISIONS:
         as_it_is = mx.kernels.rbf(BANDWIDTH, precision=precision).velocity
         forms[f"rbf as it is, {precision}"] = as_it_is, precision
         for power in (22, 24, 26, 28):
