@@ -11,6 +11,7 @@ from marginax.model.groups import interacting
 from marginax.model.parameter_table import unconstrained_names
 from marginax.model.problem import Problem
 from marginax.model.transforms import Transform, identity
+from marginax.model.transforms.base import Limits
 from marginax.model.transforms.trees import is_transform
 from marginax.running.result import Run
 
@@ -27,8 +28,8 @@ def at_boundary(problem: Problem, state: FitState) -> dict[int, str]:
     extra = best.local.extra
     sentences: dict[int, str] = {}
     here = None
-    for i, name in enumerate(unconstrained_names(problem)):
-        transform, limits = _transform_of_each(problem)[i]
+    names, transforms = unconstrained_names(problem), _transform_of_each(problem)
+    for i, (name, (transform, limits)) in enumerate(zip(names, transforms, strict=True)):
         # A standard error below 2 on the reals is far from any boundary.
         if transform is identity or -best.local.hessian[i, i] > 0.25:
             continue
@@ -39,14 +40,14 @@ def at_boundary(problem: Problem, state: FitState) -> dict[int, str]:
             moved[i] += side
             there = function.evaluate(moved, extra).value
             # Where the numbers end, a finite boundary is not far either.
-            if there > here - 1e-3 or not (np.isfinite(there) or np.isinf(limit)):
+            if there > here - 1e-3 or not (np.isfinite(there) or _is_infinite(limit)):
                 heights.append((there if np.isfinite(there) else -np.inf, limit))
         if heights:
+            _, highest = max(heights, key=lambda end: end[0])
             sentences[i] = (
                 f"{name} is at the boundary: the likelihood is as high at "
-                f"{_in_words(max(heights)[1], transform)}. It has no standard error, the "
-                "others' are with it fixed there, and a likelihood-ratio test of it is "
-                "conservative."
+                f"{_in_words(highest, transform)}. It has no standard error, the others' "
+                "are with it fixed there, and a likelihood-ratio test of it is conservative."
             )
     return sentences
 
@@ -99,13 +100,17 @@ def interacting_groups(problem: Problem, ran: Run, state: FitState) -> int:
     return len(wrong)
 
 
-def _in_words(limit: float, transform: Transform) -> str:
-    if np.isnan(limit):
+def _is_infinite(limit: float | None) -> bool:
+    return limit is not None and bool(np.isinf(limit))
+
+
+def _in_words(limit: float | None, transform: Transform) -> str:
+    if limit is None:
         return f"an end of its {transform.name}"
     return ("-" * (limit < 0) + "infinity") if np.isinf(limit) else f"{limit:g}"
 
 
-def _transform_of_each(problem: Problem) -> list[tuple[Transform, tuple[float, float]]]:
+def _transform_of_each(problem: Problem) -> list[tuple[Transform, Limits]]:
     """The transform of every real of theta, and what it tends to at both ends."""
     transforms = jax.tree.leaves(problem.theta_transforms, is_leaf=is_transform)
     leaves = jax.tree.leaves(problem.start_theta())

@@ -10,6 +10,7 @@ from jaxtyping import Array
 
 __all__ = [
     "Display",
+    "Limits",
     "Transform",
     "identity",
     "interval",
@@ -18,7 +19,7 @@ __all__ = [
     "unit_interval",
 ]
 
-UNKNOWN = ((math.nan, math.nan),)
+Limits = tuple[float | None, float | None]
 
 
 class Display(NamedTuple):
@@ -51,7 +52,7 @@ class Transform(NamedTuple):
             be called with one. Not so where entries hang together (ordered, on a simplex), or have
             bounds of their own.
         limits: what a value tends to where its real goes to minus and to plus infinity: a pair for
-            every real of the leaf, or one for all; NaN if that is not known.
+            every real of the leaf, or one for all; None where that is not known.
     """
 
     name: str
@@ -61,7 +62,7 @@ class Transform(NamedTuple):
     contains: Callable[[Any], Any]
     display: Display | None = None
     elementwise: bool = False
-    limits: tuple[tuple[float, float], ...] = UNKNOWN
+    limits: tuple[Limits, ...] = ((None, None),)
 
     def __repr__(self) -> str:
         return self.name

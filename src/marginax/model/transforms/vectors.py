@@ -1,6 +1,5 @@
 """Transforms of vectors whose entries hang together: increasing ones, and shares of a whole."""
 
-import math
 from typing import Any
 
 import jax
@@ -76,5 +75,5 @@ def simplex(size: int) -> Transform:
         log_abs_det_jacobian,
         contains,
         display,
-        limits=((0.0, math.nan),),  # upwards, what those before it leave
+        limits=((0.0, None),),  # upwards, what those before it leave
     )
