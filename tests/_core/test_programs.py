@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import pytest
 
 import marginax as mx
-from marginax._core import checks
+from marginax._core import at_start
 from marginax._core.programs import KEPT, recent
 from marginax.diagnostics.cloud import measure
 from marginax.running import steps
@@ -45,7 +45,7 @@ def test_a_run_leaves_nothing_of_a_model_but_its_recent_programs():
         return weakref.ref(log_joint)
 
     left = one_run()
-    for programs in (steps.advance, checks._compiled, measure):
+    for programs in (steps.advance, at_start._compiled, measure):
         programs.cache_clear()
     gc.collect()
     assert left() is None

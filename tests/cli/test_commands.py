@@ -165,7 +165,8 @@ def test_bad_models(files, text, says):
 def test_the_line_is_that_of_the_first_error(files):
     Path("m.py").write_text(PROBLEM.replace("jnp.sum", "jnp.summ"))
     said = refused(shell("fit", "m.py", "--data", "data.csv"))
-    assert "failed: ValueError in line 6: log_joint failed at the start with Attr" in said
+    assert "failed: ValueError in line 6: log_joint " in said
+    assert "failed at the start with Attr" in said
 
 
 def test_debug_shows_the_traceback(files):

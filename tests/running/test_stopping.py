@@ -6,7 +6,7 @@ import scipy.signal
 
 from marginax.running import stopping
 from marginax.running.stopping import Blocks, stochastic
-from marginax.running.stopping.base import asked, first
+from marginax.running.stopping.base import asked, even, first, num_even
 
 
 def blocks_from(path, block=20, velocity=0.0, score=0.0, seconds=0.0):
@@ -168,3 +168,24 @@ def test_a_theta_that_does_not_move_in_float32_warns_of_nothing():
         drift, drift_error, error = stochastic._horizons(narrow)
         np.testing.assert_array_equal([drift, drift_error, error], 0.0)
         assert stochastic._is_stationary(narrow, 1e-2)
+
+
+def test_blocks_that_grow_are_judged_as_blocks_of_one_length():
+    """Rules count quarters and batches in blocks: of blocks that grow the last would be most."""
+    path = np.random.default_rng(0).normal(size=(2400, 2)).cumsum(axis=0)
+    short, long = blocks_from(path, block=10), blocks_from(path, block=20)
+    joined = {
+        name: np.concatenate([field[:200], getattr(long, name)[100:]])
+        for name, field in short._asdict().items()
+        if np.ndim(field)
+    }
+    grown = short._replace(**joined)
+    assert num_even(grown.steps) == len(long.steps) == 120
+    for name, field in even(grown)._asdict().items():
+        np.testing.assert_allclose(field, getattr(long, name), rtol=1e-12)
+    assert even(short) is short
+    assert num_even(np.zeros(0, int)) == 0
+    np.testing.assert_allclose(stochastic.average_theta(grown), stochastic.average_theta(long))
+    # What a run that ended between two blocks left is put together too.
+    cut = np.array([10, 10, 4, 6, 10, 3])
+    assert num_even(cut) == 5

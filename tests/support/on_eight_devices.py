@@ -210,7 +210,7 @@ def likelihood_by_groups():
     theta = np.array([0.2, 0.1])
     alone, spread = (choose_likelihood(problem(), theta, mesh) for mesh in (None, MESHES["groups"]))
     a, b = alone.evaluate(theta, alone.start), spread.evaluate(theta, spread.start)
-    assert b.extra.sharding.spec == P("groups")
+    assert b.extra.sharding.spec == P(None, "groups")
     assert_same(tuple(a), tuple(b))
     same = ("log_likelihood", "by_group", "mean", "sd")
     a, b = (one.describe(theta, one.start) for one in (alone, spread))

@@ -5,7 +5,9 @@ are values to look at: under `jit` and `vmap` they are not known yet, and a loop
 report them.
 """
 
-from functools import partial
+import inspect
+import warnings
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -15,34 +17,43 @@ from jax.tree_util import keystr, tree_flatten_with_path
 from jaxtyping import Array, PyTree
 
 from marginax._core.processes import whole
-from marginax._core.programs import ById, recent
-from marginax.typing import Data, LogDensity, Particles, Theta
+from marginax.typing import Particles, Theta
 
 __all__ = [
     "check_count",
     "check_level",
-    "check_log_joint",
     "check_positive",
     "check_scalar",
     "check_start",
     "is_integer",
     "is_number",
     "is_traced",
+    "warn_user",
 ]
 
+PARTICLES = "particles"
 
-def check_start(theta: Theta, particles: Particles) -> tuple[Theta, Particles]:
-    """Checks the starting values and returns them as arrays of a definite dtype."""
+
+def check_start(
+    theta: Theta, particles: Particles, latent: str = PARTICLES
+) -> tuple[Theta, Particles]:
+    """Checks the starting values and returns them as arrays of a definite dtype.
+
+    Args:
+        theta: where theta starts.
+        particles: where the cloud starts.
+        latent: what the user calls the cloud.
+    """
     theta = _floating(theta, "theta", "Write 0.0 instead of 0, or convert with `.astype(float)`.")
     particles = _floating(
         particles,
-        "particles",
+        latent,
         "Convert with `.astype(float)`; a discrete latent has no gradient and must be summed out "
         "of log_joint.",
     )
-    _check_leading_axes(particles)
+    _check_leading_axes(particles, latent)
     _check_finite(theta, "theta")
-    _check_finite(particles, "particles")
+    _check_finite(particles, latent)
     return theta, particles
 
 
@@ -109,87 +120,22 @@ def check_scalar(value: Any) -> Any:
     return value
 
 
-def check_log_joint(log_joint: LogDensity, theta: Theta, particles: Particles, data: Data) -> None:
-    """Evaluates the log joint at the start: its shape always, value and gradients if known."""
-    # Inside jit every new array is a tracer, also one made of constants.
-    known = (theta, particles, data, jnp.zeros(()))
-    if any(is_traced(leaf) for leaf in jax.tree.leaves(known)):
-        _check_log_joint_shape(log_joint, theta, particles, data)
-        return
-    try:
-        scores, values = _evaluate(log_joint, theta, particles, data)
-    except Exception:
-        _check_log_joint_shape(log_joint, theta, particles, data)  # says what is wrong, in words
-        raise
-    if not is_traced(values):  # it is if log_joint closes over something that is being traced
-        _check_log_joint_values(*jax.tree.map(whole, (scores, values)))
-
-
 def is_traced(value: Any) -> bool:
     """Whether this is a stand-in inside jit or vmap, whose value is not known."""
     return isinstance(value, jax.core.Tracer)
 
 
-def _check_log_joint_shape(
-    log_joint: LogDensity, theta: Theta, particles: Particles, data: Data
-) -> None:
-    one = jax.tree.map(lambda leaf: leaf[0], particles)
-    try:
-        # Nothing is wrapped around it, so that the user meets the error of their own function.
-        value = jax.eval_shape(lambda theta, latent: log_joint(theta, latent, data), theta, one)
-    except Exception as error:
-        raise ValueError(
-            f"log_joint failed at the start with {type(error).__name__}: {error}\n"
-            f"It was given theta = {_describe(theta)}, one latent = {_describe(one)} and "
-            f"data = {_describe(data)}. Check that theta and particles have the structure and "
-            "shapes your function expects, and that it is written in jax.numpy."
-        ) from error
-    check_scalar(value)
-
-
-def _check_log_joint_values(scores: PyTree, values: np.ndarray) -> None:
-    finite = np.isfinite(values)
-    if not np.all(finite):
-        raise ValueError(
-            f"log_joint is {values[np.argmin(finite)]} at the start: it is not finite for "
-            f"{int(np.sum(~finite))} of the {finite.shape[0]} particles. Start theta and "
-            "particles inside the support of the model, with constrained quantities on an "
-            "unconstrained scale."
-        )
-    for gradient, name in zip(scores, ("theta", "particles"), strict=True):
-        for path, leaf in tree_flatten_with_path(gradient)[0]:
-            if not np.all(np.isfinite(leaf)):
-                raise ValueError(
-                    f"The gradient of log_joint with respect to {name}{keystr(path)} is not finite "
-                    "at the start, though log_joint is. Look for a sqrt, a log or a norm at zero, "
-                    "or a `jnp.where` with a bad branch."
-                )
-
-
-def _evaluate(
-    log_joint: LogDensity, theta: Theta, particles: Particles, data: Data
-) -> tuple[PyTree, Array]:
-    """Both gradients and the values; compiled once, unless data holds more than arrays."""
-    arrays = all(isinstance(leaf, np.ndarray | jax.Array) for leaf in jax.tree.leaves(data))
-    fixed = ById(log_joint, mark=log_joint)
-    evaluate = _compiled(fixed) if arrays else partial(_values_and_scores, fixed)
-    return evaluate(theta, particles, data)
-
-
-def _values_and_scores(
-    log_joint: ById, theta: Theta, particles: Particles, data: Data
-) -> tuple[PyTree, Array]:
-    def total(theta: Theta, particles: Particles) -> tuple[Array, Array]:
-        values = jax.vmap(lambda latent: check_scalar(log_joint.value(theta, latent, data)))(
-            particles
-        )
-        return jnp.sum(values), values
-
-    # The sum's gradient in theta, not one gradient per particle: no more memory than a step.
-    return jax.grad(total, argnums=(0, 1), has_aux=True)(theta, particles)
-
-
-_compiled = recent(_values_and_scores)
+def warn_user(message: str) -> None:
+    """A warning that points at the user's own line, however deep in here it is found."""
+    here, frame, level = str(Path(__file__).parents[1]), inspect.currentframe(), 0
+    while frame is not None:
+        file = frame.f_code.co_filename
+        # The dataclass's __init__, and in tests the checks of types around every function.
+        ours = file.startswith((here, "<")) or "jaxtyping" in file or "beartype" in file
+        if not ours:
+            break
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, stacklevel=level + 1)
 
 
 def _floating(tree: PyTree, name: str, remedy: str) -> PyTree:
@@ -212,11 +158,11 @@ def _floating(tree: PyTree, name: str, remedy: str) -> PyTree:
     return jax.tree_util.tree_map_with_path(convert, tree)
 
 
-def _check_leading_axes(particles: Particles) -> None:
+def _check_leading_axes(particles: Particles, latent: str) -> None:
     leaves = tree_flatten_with_path(particles)[0]
     if not leaves:
         raise ValueError(
-            "particles has no arrays in it. Pass a pytree of arrays whose leading axis runs over "
+            f"{latent} has no arrays in it. Pass a pytree of arrays whose leading axis runs over "
             "the particles."
         )
     for path, leaf in leaves:
@@ -250,13 +196,3 @@ def _check_finite(tree: PyTree, name: str) -> None:
                 f"{name}{keystr(path)} is not finite at the start: {bad} of its {leaf.size} values "
                 "are NaN or infinite. Start from finite numbers."
             )
-
-
-def _describe(tree: PyTree) -> str:
-    def words(leaf: Any) -> str:
-        try:
-            return f"{jnp.result_type(leaf)}{list(jnp.shape(leaf))}"
-        except TypeError:
-            return type(leaf).__name__
-
-    return str(jax.tree.map(words, tree)).replace("'", "")

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, and folders that can be written to."""
 
 import os
 import tempfile
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-__all__ = ["write_atomically"]
+__all__ = ["cannot_be_folder", "write_atomically"]
 
 
 def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
@@ -31,3 +31,15 @@ def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def cannot_be_folder(path: Path) -> str:
+    """Why there cannot be a folder to write to at this absolute path; empty if there can."""
+    try:
+        here = next(parent for parent in (path, *path.parents) if parent.exists())
+        if not here.is_dir():
+            return f"{here} is a file"
+        with tempfile.TemporaryFile(dir=here):  # to root everything looks writable
+            return ""
+    except OSError as error:
+        return error.strerror or type(error).__name__

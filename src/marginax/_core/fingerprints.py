@@ -6,7 +6,7 @@ function under `jax.jit` keeps them there, and its text shows no more than their
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -17,7 +17,7 @@ from jaxtyping import PyTree
 
 from marginax._core.processes import whole
 
-__all__ = ["constants", "digest", "plain", "text_of"]
+__all__ = ["constants", "digest", "plain", "program_digest", "text_of"]
 
 
 def digest(*parts: PyTree) -> str:
@@ -42,6 +42,26 @@ def plain(leaf: Any) -> Any:
 def text_of(traced: ClosedJaxpr) -> str:
     """What is computed, without the addresses of functions: these differ between processes."""
     return re.sub(r"0x[0-9a-f]+", "", str(traced.jaxpr))
+
+
+def program_digest(function: Callable[..., Any], arguments: tuple[PyTree, ...]) -> str:
+    """A checksum of what a function computes of arguments like these, whatever its name and file.
+
+    Args:
+        function: traced anew.
+        arguments: trees of arrays, of which shapes and dtypes count.
+    """
+    # Of shapes alone: where arrays live would stand in the text.
+    shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(np.shape(x), x.dtype), arguments)
+    # A new function every time: JAX would remember the trace of one it knows, with the values that
+    # global variables had then.
+    traced = jax.make_jaxpr(lambda *parts: function(*parts))(*shapes)
+    text = re.sub(r"\bname=(<\w+>|\w+)", "", text_of(traced))
+    # Programs that occur twice stand at the top, under the names of their functions.
+    for place, name in enumerate(dict.fromkeys(re.findall(r"(\S+) = \{ lambda", text))):
+        word = rf"(?<!\w)(?<!{{ ){re.escape(name)}(?!\w)"  # and not the `{ lambda` of a program
+        text = re.sub(word, f"program{place}", text)
+    return digest(text, constants(traced))
 
 
 def constants(traced: ClosedJaxpr) -> str:

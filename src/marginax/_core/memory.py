@@ -1,15 +1,35 @@
 """Out of memory, in a sentence: how much the run holds, and what to make smaller."""
 
+import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import jax
 from jaxtyping import PyTree
 
 from marginax.errors import OutOfMemoryError
 
-__all__ = ["memory_explained"]
+__all__ = ["memory_explained", "memory_size"]
+
+
+# Where Linux says how much a container may use, in its newer and its older way.
+_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+
+def memory_size() -> int | None:
+    """How many bytes the first device has, all in all; None if nobody says."""
+    stats = jax.local_devices()[0].memory_stats()
+    if stats is not None and "bytes_limit" in stats:
+        return int(stats["bytes_limit"])
+    known = []
+    with suppress(OSError, ValueError, AttributeError):  # another system than Linux
+        known.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    for path in _LIMITS:
+        with suppress(OSError, ValueError):  # "max" is no number
+            known.append(int(Path(path).read_text()))
+    return min(known, default=None)
 
 
 @contextmanager

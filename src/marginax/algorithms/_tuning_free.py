@@ -2,7 +2,7 @@ r"""The tuning-free M-SVGD-EM: one configuration with no step size, for any mode
 
     theta       Newton's step of the M-step (`em_gradient`); AdaGrad where theta is very large
     particles   the Stein flow of a moment-matched kernel, block by block, in the curvature of each
-                block (`metrics.curvature`), with steps of one half
+                block (`metrics.curvature`), with steps of one quarter
     momentum    grows until it carries an iterate downhill, then starts again, for both
 
 It is what `fit` runs. Steps depend on the shape of the posterior and not on its units, so that
@@ -27,7 +27,9 @@ from marginax.typing import LogDensity, Theta
 __all__ = ["LARGEST_DENSE", "tuning_free"]
 
 LARGEST_DENSE = 150  # latents that are moved in their own dense curvature
-STEP_SIZE = 0.5
+# Of the posterior's own units. With momentum one half swings, and may run away, where posteriors
+# have one steep side: binary data of few rows a group with a large random effect.
+STEP_SIZE = 0.25
 # theta's second derivatives cost as many gradients as it has numbers: beyond this many they are
 # taken over few particles.
 MANY_PARAMETERS, FEW_FOR_CURVATURE = 12, 4

@@ -14,11 +14,28 @@ from typing import Any, NamedTuple
 
 from marginax.typing import Data, Key, LogDensity, Particles, Theta
 
-__all__ = ["Algorithm"]
+__all__ = ["Algorithm", "check_algorithm"]
 
 
-class Algorithm(NamedTuple):
+class _Parts(NamedTuple):
+    """The fields of `Algorithm`, which says what they are."""
+
+    init: Callable[[Key, Theta, Particles], Any]
+    step: Callable[[Key, Any, Data], tuple[Any, Any]]
+    log_joint: LogDensity | None = None
+    rescale: Callable[[Any], "Algorithm"] | None = None
+    stochastic: bool = False
+    blocks: Any = "whole"
+    reset_on_backtrack: tuple[str, ...] = ()
+    replicated: tuple[str, ...] = ("theta",)
+
+
+class Algorithm(_Parts):
     """A method of the family, ready to be stepped by `trajectory`, `run` or a loop of your own.
+
+    `run` takes its steps from `rescale(factor)`, with a factor of 1 until one had to be halved; so
+    `rescale(1.0).step` must be `step`. `algorithm._replace(step=mine)` therefore leaves `rescale`
+    out, unless it is given too: `run` then takes your step, and cannot go back with a smaller one.
 
     `run` reads of an Info: `theta_score`, like theta, the direction in which theta climbs; and
     `velocity`, like the particles, if the method is deterministic and has a `log_joint`.
@@ -38,11 +55,23 @@ class Algorithm(NamedTuple):
             belongs to it. In all others, what has the shape of the particles lies as they do.
     """
 
-    init: Callable[[Key, Theta, Particles], Any]
-    step: Callable[[Key, Any, Data], tuple[Any, Any]]
-    log_joint: LogDensity | None = None
-    rescale: Callable[[Any], "Algorithm"] | None = None
-    stochastic: bool = False
-    blocks: Any = "whole"
-    reset_on_backtrack: tuple[str, ...] = ()
-    replicated: tuple[str, ...] = ("theta",)
+    __slots__ = ()
+
+    def _replace(self, **changes: Any) -> "Algorithm":
+        """A copy with other fields; without `rescale` if the step is another and it is not."""
+        if changes.get("step", self.step) is not self.step:
+            changes.setdefault("rescale", None)
+        return super()._replace(**changes)
+
+    __replace__ = _replace  # of `copy.replace`
+
+
+def check_algorithm(value: Any) -> None:
+    """Refuses what is no algorithm, such as a constructor that was not called."""
+    if isinstance(value, Algorithm):
+        return
+    called = getattr(value, "__name__", None) if callable(value) else None
+    raise TypeError(
+        f"algorithm is {f'the function {called}' if called else repr(value)}, but it must be an "
+        "Algorithm, which a constructor returns: `marginax.pgd(log_joint, 0.1, 0.1)`, for instance."
+    )

@@ -95,7 +95,8 @@ def fit_command(
     NumPyro model whose arguments are named after columns. `marginax new` writes one to start from.
 
     Everything is computed in float64. DIR gets summary.json, fit.npz, posterior.nc, figure.png and
-    report.html. Ctrl-C after the first stage ends a stage early; results are still written.
+    report.html. Ctrl-C ends a stage early, and results are still written, as soon as the likelihood
+    has been climbed from one start.
 
     Exit codes: 0 nothing to warn of, 3 warnings (results are written), 2 bad input, 1 the machine
     (a full disk, a missing package), 130 Ctrl-C before there was a result.

@@ -8,6 +8,7 @@ import csv
 import difflib
 import math
 import zipfile
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,10 @@ import numpy as np
 
 from marginax.model.groups import pad_groups
 
-__all__ = ["Columns", "NoColumn", "by_group", "nearest", "read_csv", "read_table"]
+__all__ = ["Columns", "NoColumn", "by_group", "listed", "nearest", "read_csv", "read_table"]
+
+
+MOST_LISTED = 30  # names that a sentence can bear
 
 
 class NoColumn(KeyError, ValueError):
@@ -31,8 +35,15 @@ class Columns(dict[str, np.ndarray]):
 
     def __missing__(self, name: str) -> np.ndarray:
         raise NoColumn(
-            f"There is no column {name!r}; there are {', '.join(self)}.{nearest(name, self)}"
+            f"There is no column {name!r}; there are {listed(self)}.{nearest(name, self)}"
         )
+
+
+def listed(names: Iterable[str]) -> str:
+    """The names in a sentence; of very many, how many there are and the first."""
+    names = list(names)
+    some = ", ".join(names[:MOST_LISTED])
+    return some if len(names) <= MOST_LISTED else f"{some}, ... ({len(names)} in all)"
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
@@ -204,7 +215,8 @@ def _check_header(path: Path, header: list[str]) -> None:
     if len(header) == 1 and any(mark in header[0] for mark in (";", "\t")):
         mark = "semicolons" if ";" in header[0] else "tabs"
         raise ValueError(f"{path} has {mark} between its cells. Save it with commas.")
-    twice = [name for name in header if name and header.count(name) > 1]
+    counts = Counter(header)
+    twice = [name for name in header if name and counts[name] > 1]
     if twice:
         raise ValueError(f"{path} has two columns named {twice[0]!r}. Rename one of them.")
     if all(_number(name) is not None for name in header):

@@ -10,7 +10,7 @@ import jax
 import typer
 
 from marginax.cli.about import keep_compiled, versions
-from marginax.cli.datafile import Columns, by_group, read_table
+from marginax.cli.datafile import Columns, by_group, listed, read_table
 from marginax.cli.messages import errors, one_line, warnings_as_notes
 from marginax.cli.modelfile import Model, load_model, problem_of, read_settings
 from marginax.cli.writing import check_writable, write_results
@@ -60,7 +60,7 @@ def fit_from_files(asked: Request) -> int:
         settings = read_settings(asked.settings)
         table = read_table(asked.data)
         rows = max(len(values) if values.ndim else 1 for values in table.values())
-        _say(f"{asked.data}: {rows} rows of {', '.join(table)}.")
+        _say(f"{asked.data}: {rows} rows of {listed(table)}.")
         model = load_model(asked.model)
         out = asked.out or Path(f"fit-{model.title}")
         check_writable(out)

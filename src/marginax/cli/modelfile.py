@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from marginax.cli.datafile import Columns, NoColumn, nearest
+from marginax.cli.datafile import Columns, NoColumn, listed, nearest
 from marginax.cli.messages import one_line
 from marginax.model.problem import Problem
 
@@ -110,7 +110,7 @@ def problem_of(
         elif parameter.default is parameter.empty:
             raise ValueError(
                 f"{model.name}() in {model.path} needs a column {name!r}, but the data have "
-                f"{', '.join(table)}.{nearest(name, table)}"
+                f"{listed(table)}.{nearest(name, table)}"
             )
     from marginax.interop.numpyro import from_numpyro
 

@@ -12,6 +12,12 @@ from marginax.likelihood.results import ImportanceLikelihood, Likelihood
 
 __all__ = ["FitState"]
 
+NOISE = (
+    "Standard errors could not be computed: the information from posterior draws (Louis) has a "
+    "Monte Carlo error of {:.0%} of itself along its weakest direction. The estimate is no better "
+    "known than that."
+)
+
 
 class FitState(NamedTuple):
     """Filled in by the stages of `fit`.
@@ -32,6 +38,9 @@ class FitState(NamedTuple):
         no_draws: why there are no posterior draws, in a sentence, if it is not by choice.
         interacting_groups: how many groups depend on another group's latent, which none should.
         boundaries: coordinates at the boundary of what is allowed, with a sentence each.
+        rises: whether the likelihood rises on and on from where Newton's method gave up.
+        blind_to_sign: negative parameters whose sign the likelihood does not see.
+        no_errors: why there are no standard errors, in a sentence, if they could not be computed.
     """
 
     theta: np.ndarray
@@ -49,6 +58,9 @@ class FitState(NamedTuple):
     no_draws: str = ""
     interacting_groups: int = 0
     boundaries: dict[int, str] = {}  # noqa: RUF012, never changed in place
+    rises: bool = False
+    blind_to_sign: tuple[str, ...] = ()
+    no_errors: str = ""
 
     def at_top_of(self, climbs: list[Climb]) -> "FitState":
         """At the highest known top, with its curvature and nothing else."""
@@ -87,7 +99,8 @@ class FitState(NamedTuple):
             theta=climbed.theta,
             maximum=None,
             climbed=climbed,
-            information=climbed.moments.information,
+            no_errors="" if climbed.moments.is_known else NOISE.format(climbed.moments.noise),
+            information=climbed.moments.information if climbed.moments.is_known else None,
             score_covariance=climbed.moments.score_covariance,
             likelihood=likelihood,
             draws=climbed.posterior,

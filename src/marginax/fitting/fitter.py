@@ -14,23 +14,28 @@
 """
 
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 from jax.sharding import Mesh
 
 from marginax._core.memory import memory_explained
 from marginax.algorithms.contract import Algorithm
 from marginax.fitting import stages
 from marginax.fitting.arguments import check_fit
-from marginax.fitting.plan import NARROW, make_plan, overdispersed, start_particles
+from marginax.fitting.interrupts import ended_by_ctrl_c, kept, unless_interrupted
+from marginax.fitting.particles import run_particles
+from marginax.fitting.plan import make_plan
 from marginax.fitting.result import Fit
-from marginax.fitting.stages import Starts
+from marginax.fitting.starts import Starts, climb_starts, overdispersed
 from marginax.fitting.strategies import RunOptions, choose_strategy
 from marginax.fitting.warnings import has_converged, notes_on, warnings_of
 from marginax.kernels import Kernel
-from marginax.model.problem import Problem
+from marginax.model.problem import Problem, in_double_precision
 from marginax.running.checkpoints import Checkpoint
-from marginax.running.progress import stage
+from marginax.running.progress import ctrl_c_noticed, stage
 from marginax.running.sharding import check_mesh_divides
 from marginax.typing import Key
 
@@ -93,54 +98,101 @@ def fit(  # noqa: PLR0913, the front door: all but the first are keywords with d
     """
     key = jax.random.key(0) if key is None else key
     counts = {"num_starts": num_starts, "max_steps": max_steps, "num_particles": num_particles}
-    check_fit(problem, key, counts, checkpoint)
+    given = {"algorithm": algorithm, "kernel": kernel, "mesh": mesh}
+    check_fit(problem, key, counts, checkpoint, **given)
+    options = RunOptions(max_steps, checkpoint, progress, mesh)
+    asked = _Asked(
+        options=options,
+        num_particles=num_particles,
+        num_starts=num_starts,
+        algorithm=algorithm,
+        kernel=kernel,
+        compute_likelihood=compute_likelihood,
+        draw_posterior=draw_posterior,
+    )
+    if problem.loses_digits and jnp.result_type(float) != np.float64:
+        with jax.enable_x64(True):
+            return _fit(in_double_precision(problem), key, asked)
+    return _fit(problem, key, asked)
+
+
+class _Asked(NamedTuple):
+    """What the user asked `fit` for."""
+
+    options: RunOptions
+    num_particles: int | None
+    num_starts: int
+    algorithm: Algorithm | None
+    kernel: Kernel | None
+    compute_likelihood: bool
+    draw_posterior: bool
+
+
+def _fit(problem: Problem, key: Key, asked: _Asked) -> Fit:
+    """Stage by stage, in the precision that JAX has now."""
+    options = asked.options
     timings: dict[str, float] = {}
     start_key, run_key, draw_key = jax.random.split(key, 3)
-    doing = f"Climbing the likelihood from {num_starts} start{'s' * (num_starts > 1)}"
-    with stage(progress, doing if compute_likelihood else "Looking for a start", timings, "start"):
-        plan = make_plan(problem, num_particles, kernel, algorithm)
-        check_mesh_divides(mesh, plan.num_particles, problem.num_groups)
-        theta_key, particle_key = jax.random.split(start_key)
-        strategy = choose_strategy(problem, plan, theta_key, mesh)
-        starts = Starts(overdispersed(problem, theta_key, num_starts))
-        if compute_likelihood:
-            starts = stages.climb_starts(problem, strategy, starts.thetas, mesh)
-        # A given algorithm begins where the user said; ours where the likelihood is high.
-        climbed = algorithm is None and len(starts.climbs) > 0
-        thetas = (starts.tops() if climbed else starts.thetas)[: strategy.most_starts]
-        width = strategy.width if climbed else NARROW
-        cloud = start_particles(problem, thetas, particle_key, plan.num_particles, width)
-    with stage(progress, "", timings, "particles"):
-        tolerance = None if starts.function is None else LOOSE
-        options = RunOptions(max_steps, checkpoint, progress, mesh, tolerance)
-        ran = strategy.run_particles(thetas, cloud, run_key, options)
-    state = stages.first_ending(ran, strategy)
+    theta_key, particle_key = jax.random.split(start_key)
+    with stage(options.progress, _first_words(asked), timings, "start"):
+        plan = make_plan(problem, asked.num_particles, asked.kernel, asked.algorithm)
+        check_mesh_divides(options.mesh, plan.num_particles, problem.num_groups)
+        strategy = choose_strategy(problem, plan, theta_key, options.mesh)
+        starts = Starts(overdispersed(problem, theta_key, asked.num_starts))
+        if asked.compute_likelihood:
+            starts = climb_starts(problem, strategy, starts.thetas, options.mesh)
     if starts.function is not None:
-        with stage(progress, "Newton's last steps", timings, "likelihood"):
-            state = stages.maximize(problem, strategy, starts, ran, mesh)
-    if strategy.follow is not None and stages.may_follow(ran, state):
-        with stage(progress, "", timings, "particles at the estimate"):
-            ran = strategy.follow(ran, state.theta, run_key, options)
-    if draw_posterior and stages.may_draw(state):
-        with stage(progress, "Drawing from the posterior", timings, "posterior"):
-            state = stages.draw_posterior(problem, ran, state, draw_key, compute_likelihood)
+        options = options._replace(tolerance=LOOSE)
+    ran, state, ended = None, None, False
+    with ended_by_ctrl_c():
+        unless_interrupted(starts)
+        with stage(options.progress, "", timings, "particles"):
+            ran = run_particles(
+                problem,
+                plan,
+                strategy,
+                starts,
+                (particle_key, run_key),
+                options,
+                from_tops=asked.algorithm is None,  # a given one begins where the user said
+            )
+        state = stages.first_ending(ran, strategy)
+        if starts.function is not None:
+            with stage(options.progress, "Newton's last steps", timings, "likelihood"):
+                state = stages.maximize(problem, strategy, starts, ran, options.mesh)
+        if strategy.follow is not None and stages.may_follow(ran, state):
+            with stage(options.progress, "", timings, "particles at the estimate"):
+                ran = strategy.follow(ran, state.theta, run_key, options)
+        if asked.draw_posterior and stages.may_draw(state):
+            with stage(options.progress, "Drawing from the posterior", timings, "posterior"):
+                may_climb = asked.compute_likelihood
+                state = stages.draw_posterior(problem, ran, state, draw_key, may_climb)
+        ended = True
+    ran, state = kept(problem, strategy, starts, ran, state, ended)
     state = stages.judge(problem, ran, state)
-    return Fit(
-        problem=problem,
-        unconstrained_theta=state.theta,
-        information=state.information,
-        score_covariance=state.score_covariance,
-        likelihood=state.likelihood,
-        draws=state.draws,
-        run=ran,
-        start=state.start,
-        num_starts=len(starts.climbs) or len(thetas),
-        num_agreeing=state.agreeing,
-        boundaries=tuple(state.boundaries),
-        method=plan.words + strategy.words,
-        converged=has_converged(ran, state),
-        warnings=warnings_of(problem, ran, state),
-        notes=notes_on(problem, ran, state),
-        timings=timings,
-        maximum=state.maximum,
-    )
+    with ctrl_c_noticed(at_once=False):  # all is there, and what is left takes no time
+        return Fit(
+            problem=problem,
+            unconstrained_theta=state.theta,
+            information=state.information,
+            score_covariance=state.score_covariance,
+            likelihood=state.likelihood,
+            draws=state.draws,
+            run=ran,
+            start=state.start,
+            num_starts=len(starts.climbs) or len(ran.statuses),
+            num_agreeing=state.agreeing,
+            boundaries=tuple(state.boundaries),
+            method=plan.words + strategy.words,
+            converged=has_converged(ran, state),
+            warnings=warnings_of(problem, ran, state),
+            notes=notes_on(problem, ran, state),
+            timings=timings,
+            maximum=state.maximum,
+        )
+
+
+def _first_words(asked: _Asked) -> str:
+    if not asked.compute_likelihood:
+        return "Looking for a start"
+    return f"Climbing the likelihood from {asked.num_starts} start{'s' * (asked.num_starts > 1)}"

@@ -6,7 +6,7 @@ diagonal curvature; and from 1,000 on MPGD after it, because few particles canno
 thousand latents go together.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -24,12 +24,13 @@ from marginax.algorithms import Algorithm, mpgd, tuning_free
 from marginax.algorithms._tuning_free import LARGEST_DENSE
 from marginax.flows.scores import mean_log_joint
 from marginax.kernels import Kernel
-from marginax.likelihood.blocks import as_blocks, place, to_latent
+from marginax.likelihood.blocks import Blocks, as_blocks, flat_latents, in_chunks, to_latent
+from marginax.likelihood.proposals import as_modes, proposer
 from marginax.model.model_key import shared_model
-from marginax.model.problem import Problem
+from marginax.model.problem import Problem, in_double_precision
 from marginax.typing import Data, Key, Particles, Theta
 
-__all__ = ["NARROW", "Plan", "make_plan", "overdispersed", "start_particles"]
+__all__ = ["NARROW", "Plan", "make_plan", "start_particles"]
 
 LARGEST_STEIN = 1000  # latents moved by a Stein flow at all
 FEWEST_PARTICLES = 20
@@ -176,7 +177,12 @@ def _mpgd(problem: Problem, theta: Theta, particles: Particles) -> Algorithm:
 
 
 def start_particles(
-    problem: Problem, thetas: np.ndarray, key: Key, num_particles: int, width: float = NARROW
+    problem: Problem,
+    thetas: np.ndarray,
+    key: Key,
+    num_particles: int,
+    width: float = NARROW,
+    modes: Sequence[Array] | None = None,
 ) -> Particles:
     """Clouds around the modes of the blocks at each start of theta, a tenth as wide as they are.
 
@@ -190,34 +196,65 @@ def start_particles(
         key: for the clouds' shape.
         num_particles: in each.
         width: 1 where theta is known well already.
+        modes: of every start the modes of the blocks, if several are known: particles start in all.
     """
+    start = flat_latents(problem, problem.start_latent())
+    z = np.asarray(jax.random.normal(key, (num_particles, *start.shape), start.dtype))
+    if problem.latent_size > LARGEST_DENSE:
+        clouds = [_around_start(problem, theta, z) for theta in thetas]
+    else:
+        with jax.enable_x64(True):
+            blocks = as_blocks(in_double_precision(problem))
+            known = [blocks.start] * len(thetas) if modes is None else modes
+            clouds = [
+                _around_modes(blocks, theta, at, z, width)
+                for theta, at in zip(thetas, known, strict=True)
+            ]
+    flat = jnp.asarray(np.stack(clouds), start.dtype)
+    return jax.vmap(jax.vmap(partial(to_latent, problem)))(flat)
+
+
+def _around_modes(
+    blocks: Blocks, theta: np.ndarray, modes: Array, z: np.ndarray, width: float
+) -> np.ndarray:
+    """A cloud [N, blocks, p] in the modes of every block, particles in each as it has a share."""
+    modes = as_modes(modes)
+    propose, parts = proposer(blocks), []
+    for rows in in_chunks(blocks, len(modes)):
+        proposal, _ = propose(theta, modes[:, rows], rows)
+        share = np.cumsum(np.exp(np.asarray(proposal.log_share)), axis=0)
+        evenly = (np.arange(len(z)) + 0.5) / len(z)
+        which = np.minimum(np.sum(evenly[:, None, None] > share[None], axis=1), len(modes) - 1)
+        here = np.arange(which.shape[1])
+        mode, root = (np.asarray(part)[which, here] for part in proposal.at[:2])
+        parts.append(mode + width * np.einsum("ngpq,ngq->ngp", root, z[:, rows]))
+    with np.errstate(over="ignore"):
+        cloud = np.concatenate(parts, axis=1).astype(z.dtype)
+    start = np.asarray(blocks.start, z.dtype)
+    # A block whose density is not finite there has no mode to start at.
+    return np.where(np.isfinite(cloud), cloud, start + np.where(start == 0, 1, np.abs(start)) * z)
+
+
+def _around_start(problem: Problem, theta: np.ndarray, z: np.ndarray) -> np.ndarray:
+    """A cloud [N, blocks, p] where the problem starts, in units of each latent's own curvature."""
     blocks = as_blocks(problem)
-    cloud_at = _cloud_at(shared_model(problem), blocks.bare, num_particles, width)
-    clouds = [
-        cloud_at(theta.astype(blocks.start.dtype), blocks.start, blocks.data, key)
-        for theta in thetas
-    ]
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *clouds)
+    spread = _spread_at(blocks.bare)
+    units = np.asarray(spread(jnp.asarray(theta, blocks.start.dtype), blocks.start, blocks.data))
+    return np.asarray(blocks.start) + NARROW * units * z
 
 
 @lru_cache(KEPT)
-def _cloud_at(problem: Problem, bare: ById, num_particles: int, width: float) -> Any:
+def _spread_at(bare: ById) -> Any:
+    """1 / sqrt of the absolute curvature along every latent, from one random probe."""
+    log_densities = bare.value.log_densities
+
     @jax.jit
-    def cloud_at(theta: Array, start: Array, data: Data, key: Key) -> Particles:
-        z = jax.random.normal(key, (num_particles, *start.shape), start.dtype)
-        if problem.latent_size > LARGEST_DENSE:
-            away = start[None] + 0.1 * z
-        else:
-            at = place(bare.value, theta, start, data)
-            away = at.mode[None] + width * jnp.einsum("gpq,ngq->ngp", at.root, z)
-        return jax.vmap(partial(to_latent, problem))(away)
+    def spread(theta: Array, x: Array, data: Data) -> Array:
+        probe = jax.random.rademacher(jax.random.key(0), x.shape, x.dtype)
+        gradient = jax.grad(lambda x: jnp.sum(log_densities(theta, x, data)))
+        curvature = jnp.abs(probe * jax.jvp(gradient, (x,), (probe,))[1])
+        typical = jnp.median(curvature)
+        typical = jnp.where(typical > 0, typical, 1)
+        return 1 / jnp.sqrt(jnp.where(curvature > 1e-6 * typical, curvature, typical))
 
-    return cloud_at
-
-
-def overdispersed(problem: Problem, key: Key, num_starts: int) -> np.ndarray:
-    """Starts of theta, flat: the given one first, others a standard normal away on the reals."""
-    theta = np.asarray(ravel_pytree(problem.start_theta())[0], float)
-    away = np.array(jax.random.normal(key, (num_starts, theta.size)))
-    away[0] = 0.0
-    return theta + away
+    return spread

@@ -91,7 +91,7 @@ class Fit:
     @property
     def theta(self) -> Theta:
         """The estimate on its constrained scale, a tree like the start."""
-        return self.problem.constrained_theta(self._on_the_reals)
+        return parameter_table.constrained_theta(self.problem, self._on_the_reals)
 
     @property
     def names(self) -> tuple[str, ...]:

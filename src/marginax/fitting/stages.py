@@ -1,8 +1,7 @@
 """The stages of a fit after its plan; each keeps what there is if Ctrl-C comes in between."""
 
-import warnings
+from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,29 +10,35 @@ from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh
 
 from marginax._core.processes import whole
-from marginax.fitting.boundaries import at_boundary, interacting_groups, runaways
+from marginax.fitting.boundaries import (
+    at_boundary,
+    blind_to_sign,
+    interacting_groups,
+    rises_for_ever,
+    runaways,
+    with_information_inside,
+    with_tested_directions,
+)
 from marginax.fitting.fit_state import FitState
+from marginax.fitting.starts import Starts, settled
 from marginax.fitting.strategies import Strategy
 from marginax.likelihood.blocks import flat_latents
 from marginax.likelihood.climbs import (
     as_high,
-    climb_from_starts,
     gaps_below,
-    is_near,
     maximum_from,
 )
 from marginax.likelihood.from_draws import climb_by_draws, likelihood_from_draws
-from marginax.likelihood.methods import choose_likelihood, likelihood_of_all
+from marginax.likelihood.methods import likelihood_of_all
 from marginax.likelihood.newton import Climb
 from marginax.likelihood.posterior import can_draw, posterior_sampler, too_many_latents
-from marginax.likelihood.results import LikelihoodFunction
+from marginax.likelihood.results import modes_of
 from marginax.model.problem import Problem, in_double_precision
 from marginax.running.result import Run
 from marginax.typing import Key
 
 __all__ = [
-    "Starts",
-    "climb_starts",
+    "at_top",
     "draw_posterior",
     "ends_of",
     "first_ending",
@@ -44,42 +49,6 @@ __all__ = [
 ]
 
 ALIKE = 0.05  # thetas of starts that agree: five times the tolerance that runs have by default
-
-
-class Starts(NamedTuple):
-    """Where theta starts.
-
-    Attributes:
-        thetas: a row per start, flat, on the reals.
-        function: the likelihood, if it can be computed; of the sample if there is one.
-        climbs: of it, from every start.
-    """
-
-    thetas: np.ndarray
-    function: LikelihoodFunction | None = None
-    climbs: tuple[Climb, ...] = ()
-
-    def tops(self) -> np.ndarray:
-        """Where the particles start: the tops of the climbs, each once, best first."""
-        settled = [one for one in self.climbs if one.settled and np.isfinite(one.local.value)]
-        tops: list[Climb] = []
-        for one in sorted(settled, key=lambda one: -one.local.value):
-            if not any(is_near(one.theta, top) for top in tops):
-                tops.append(one)
-        return np.array([top.theta for top in tops]) if tops else self.thetas
-
-
-def climb_starts(
-    problem: Problem, strategy: Strategy, thetas: np.ndarray, mesh: Mesh | None
-) -> Starts:
-    """Climbs of the likelihood, or that of a sample, from the starts, if it can be computed."""
-    sampled = strategy.sample is not None
-    with jax.enable_x64(True):
-        _warn_without_double()
-        double = in_double_precision(strategy.sample or problem)
-        function = choose_likelihood(double, thetas[0], None if sampled else mesh)
-        climbs = [] if function is None else climb_from_starts(function, thetas)
-        return Starts(thetas, function, tuple(climbs))
 
 
 def ends_of(ran: Run) -> np.ndarray:
@@ -123,10 +92,22 @@ def maximize(
                 return _maximum_of_all(problem, strategy.sample, climbs, ran, state, mesh)
             return state.at_maximum(maximum_from(starts.function, ends_of(ran), climbs))
     except KeyboardInterrupt:
-        return state.at_top_of(climbs)._replace(
+        return at_top(state, strategy, climbs)._replace(
             interrupted="Ctrl-C during Newton's last steps: the estimate is from before them, "
             "without a likelihood and posterior draws."
         )
+
+
+def at_top(state: FitState, strategy: Strategy, climbs: Sequence[Climb]) -> FitState:
+    """At the highest known top; without its curvature if that is of a sample of the groups."""
+    ended = settled(climbs)
+    if not ended:
+        return state
+    best = max(ended, key=lambda one: one.local.value)
+    state = state.at_top_of(ended)._replace(agreeing=sum(as_high(one, best) for one in ended))
+    if strategy.sample is None:
+        return state
+    return state._replace(information=None, score_covariance=None)
 
 
 def _maximum_of_all(
@@ -191,7 +172,8 @@ def _with_draws(problem: Problem, ran: Run, state: FitState, key: Key, may_climb
     )
     reliable = state.likelihood is not None and state.likelihood.is_reliable
     if reliable or not may_climb:
-        return state._replace(draws=posterior_sampler(problem)(state.theta, cloud, key))
+        modes = None if state.maximum is None else modes_of(state.maximum.best.local.extra)
+        return state._replace(draws=posterior_sampler(problem)(state.theta, cloud, key, modes))
     climbed = climb_by_draws(problem, state.theta, cloud, key)
     if climbed is None:
         return state._replace(
@@ -208,22 +190,14 @@ def judge(problem: Problem, ran: Run, state: FitState) -> FitState:
         with jax.enable_x64(True):
             double = in_double_precision(problem)
             boundaries = at_boundary(double, state)
-            state = state.without_information(runaways(double, state))
-            interacting = interacting_groups(double, ran, state)
-        return state._replace(boundaries=boundaries, interacting_groups=interacting)
+            state = state._replace(
+                boundaries=boundaries,
+                rises=rises_for_ever(state),
+                blind_to_sign=blind_to_sign(double, state),
+                interacting_groups=interacting_groups(double, ran, state),
+            )
+            state = with_information_inside(double, state)
+            return with_tested_directions(state.without_information(runaways(double, state)))
     except KeyboardInterrupt:
         words = "Ctrl-C before boundaries and unbounded directions were looked for."
         return state._replace(interrupted=state.interrupted or words)
-
-
-def _warn_without_double() -> None:
-    try:
-        double = jnp.zeros((), jnp.float64).dtype == jnp.float64
-    except Exception:  # a platform that refuses float64 outright
-        double = False
-    if not double:
-        warnings.warn(
-            "This platform has no float64: information and Newton steps are in float32, and "
-            "standard errors may be off in the third digit.",
-            stacklevel=4,
-        )

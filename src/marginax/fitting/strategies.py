@@ -22,7 +22,6 @@ from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh
 
 from marginax.fitting.plan import NARROW, Plan
-from marginax.model.log_joint import take_rows
 from marginax.model.problem import Problem
 from marginax.running import stopping
 from marginax.running.checkpoints import Checkpoint
@@ -119,7 +118,7 @@ def sample_of(problem: Problem, key: Key) -> Problem:
     """The problem of some of the groups, taken at random."""
     num_groups = problem.num_groups or 0
     rows = np.sort(np.asarray(jax.random.choice(key, num_groups, (SAMPLE,), replace=False)))
-    return problem.with_data(take_rows(problem.data, jnp.asarray(rows)))
+    return problem.with_groups(rows)
 
 
 def _all_at_once(
@@ -151,13 +150,24 @@ def _all_at_once(
     )
     if plan.then is None or "interrupted" in ran.statuses:
         return ran
-    return run_all(
-        plan.then(*jax.tree.map(lambda leaf: leaf[0], (ran.theta, ran.particles))),
-        ran.theta,
-        ran.particles,
-        max_steps=4 * options.max_steps,
-        checkpoint=_folder_within(options.checkpoint),
-    )
+    try:
+        return run_all(
+            plan.then(*jax.tree.map(lambda leaf: leaf[0], (ran.theta, ran.particles))),
+            ran.theta,
+            ran.particles,
+            max_steps=4 * options.max_steps,
+            checkpoint=_folder_within(options.checkpoint),
+        )
+    except KeyboardInterrupt:
+        reason = "Ctrl-C before the second run's first step: this is the end of the first."
+        each = len(thetas)
+        return replace(
+            ran,
+            status="interrupted",
+            reason=reason,
+            statuses=("interrupted",) * each,
+            reasons=(reason,) * each,
+        )
 
 
 def _within(plan: Plan, tolerance: float | None) -> stopping.StoppingRule | None:

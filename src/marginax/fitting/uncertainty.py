@@ -2,7 +2,13 @@
 
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
+
+from marginax.model.parameter_table import unconstrained_names
+from marginax.model.problem import Problem
+from marginax.model.transforms import Transform, identity
+from marginax.model.transforms.trees import is_transform
 
 __all__ = [
     "LikelihoodRatio",
@@ -12,7 +18,7 @@ __all__ = [
     "unbounded",
 ]
 
-NO_INFORMATION = 1e-7  # an eigenvalue, where 1 is what a coordinate says alone
+NO_INFORMATION = 1e-13  # an eigenvalue, where 1 is what a coordinate says alone
 
 
 def inverse_information(information: np.ndarray, boundaries: tuple[int, ...]) -> np.ndarray:
@@ -72,7 +78,7 @@ class LikelihoodRatio(NamedTuple):
         statistic: twice the difference of the log likelihoods.
         degrees: how many parameters more the larger model has.
         p_value: from the chi-square distribution.
-        note: what to keep in mind.
+        note: what to keep in mind; empty if there is nothing.
     """
 
     statistic: float
@@ -100,17 +106,51 @@ def likelihood_ratio(one: Any, other: Any) -> LikelihoodRatio:
     gain = larger.log_likelihood - smaller.log_likelihood
     error = larger.likelihood.error + smaller.likelihood.error
     statistic, degrees = max(2 * gain, 0.0), abs(sizes[0] - sizes[1])
-    note = (
-        "If the smaller model sets a variance to 0, this p-value is too large, up to twice for "
-        "one variance."
-    )
+    notes = []
+    if _may_be_at_a_boundary(larger.problem, smaller.problem):
+        notes.append(
+            "If the smaller model sets a variance to 0, this p-value is too large, up to twice for "
+            "one variance."
+        )
     if error > 0.05:
-        note += f" The likelihoods have errors, {error:.2g} together: so uncertain is half of this."
+        notes.append(
+            f"The likelihoods have errors, {error:.2g} together: so uncertain is half of this."
+        )
     if gain < -max(1e-3, 2 * error):
-        note = (
+        notes = [
             "The larger model has the lower likelihood, by more than the errors of both "
             f"({error:.2g}): one of the fits missed its maximum."
-        )
+        ]
     from scipy.special import chdtrc  # slow to import, and only needed here
 
-    return LikelihoodRatio(statistic, degrees, float(chdtrc(degrees, statistic)), note)
+    return LikelihoodRatio(statistic, degrees, float(chdtrc(degrees, statistic)), " ".join(notes))
+
+
+def _may_be_at_a_boundary(larger: Any, smaller: Any) -> bool:
+    """Whether the smaller model may be the larger one with a parameter at the end of its range.
+
+    Not if all it lacks, by name, are numbers without such an end, and its latents are as many: then
+    it lacks fixed effects. Where names cannot be matched nobody knows.
+
+    Args:
+        larger: the problem with more parameters.
+        smaller: the other.
+    """
+    ours, theirs = _transforms(larger), _transforms(smaller)
+    lacking = ours.keys() - theirs.keys()
+    if not ours or len(lacking) != len(ours) - len(theirs):
+        return True
+    fewer_latents = smaller.latent_size < larger.latent_size
+    return fewer_latents or any(ours[name] is not identity for name in lacking)
+
+
+def _transforms(problem: Any) -> dict[str, Transform]:
+    """The transform of every real of theta, by name; empty if two have the same."""
+    if not isinstance(problem, Problem):
+        return {}
+    names = unconstrained_names(problem)
+    transforms = jax.tree.leaves(problem.theta_transforms, is_leaf=is_transform)
+    sizes = [leaf.size for leaf in jax.tree.leaves(problem.start_theta())]
+    each = [one for one, size in zip(transforms, sizes, strict=True) for _ in range(size)]
+    named = dict(zip(names, each, strict=True))
+    return named if len(named) == len(names) else {}

@@ -11,7 +11,7 @@ from jax.flatten_util import ravel_pytree
 from marginax.fitting.fit_state import FitState
 from marginax.fitting.uncertainty import unbounded
 from marginax.likelihood.climbs import distance
-from marginax.likelihood.posterior import Posterior
+from marginax.likelihood.posterior import Posterior, can_draw
 from marginax.likelihood.results import Likelihood
 from marginax.model.parameter_table import unconstrained_names
 from marginax.model.problem import Problem
@@ -19,6 +19,10 @@ from marginax.running.result import Run
 
 __all__ = ["has_converged", "notes_on", "warnings_of"]
 
+NOT_ASKED = "There are no posterior draws: draw_posterior=False."
+NOT_INSTALLED = (
+    "There are no posterior draws: BlackJAX is not installed (`pip install 'marginax[blackjax]'`)."
+)
 FAR_APART = 3.0  # standard errors between particles at rest and an estimate by draws
 
 
@@ -40,24 +44,27 @@ def warnings_of(problem: Problem, ran: Run, state: FitState) -> tuple[str, ...]:
             "is wrong. Fit without groups, `Problem(log_joint, ...)`."
         )
     if state.information is None:
-        return (*said, *_of_the_particles(ran))
+        return (*said, *_of_the_particles(ran, state))
     said += _of_the_climb(state)
     said += _of_the_starts(ran, state)
     said += _of_the_information(problem, state.information, state.boundaries)
     if state.likelihood is not None:
         said += state.likelihood.warnings()
-    if state.draws is not None and not _have_mixed(state.draws):
+    if state.blind_to_sign:
+        some = ", ".join(state.blind_to_sign)
         said.append(
-            f"The posterior draws of the latents have not mixed (R-hat {state.draws.rhat:.2f}, "
-            f"{state.draws.effective_draws:.0f} effective draws of the worst latent): the "
-            "posterior may have several modes."
+            f"The likelihood is the same for the other sign of {some}, which is negative here: "
+            "constrain it (`theta_transforms={...: transforms.positive}`), as for a standard "
+            "deviation."
         )
+    if state.draws is not None and not _have_mixed(state.draws):
+        said.append(_of_the_draws(state.draws))
     return tuple(said)
 
 
 def notes_on(problem: Problem, ran: Run, state: FitState) -> tuple[str, ...]:
     """What is no reason to doubt the estimate, but should be known."""
-    said = list(state.boundaries.values())
+    said = [*problem.notes, *state.boundaries.values()]
     lost = [s for s in ran.statuses if s in ("diverged", "nonfinite")]
     if lost and state.information is not None:
         said.append(
@@ -83,11 +90,7 @@ def notes_on(problem: Problem, ran: Run, state: FitState) -> tuple[str, ...]:
             f"The particles were stopped after {ran.num_steps} steps, before they came to rest."
         )
     if state.draws is None and not state.interrupted:
-        said.append(
-            state.no_draws
-            or "There are no posterior draws: draw_posterior=False, or BlackJAX is not installed "
-            "(`pip install 'marginax[blackjax]'`)."
-        )
+        said.append(state.no_draws or (NOT_ASKED if can_draw() else NOT_INSTALLED))
     return tuple(said)
 
 
@@ -97,7 +100,20 @@ def _have_mixed(draws: Posterior) -> bool:
     return draws.rhat <= worst and draws.effective_draws >= 100
 
 
-def _of_the_particles(ran: Run) -> list[str]:
+def _of_the_draws(draws: Posterior) -> str:
+    sentence = (
+        f"The posterior draws of the latents have not mixed (R-hat {draws.rhat:.2f}, "
+        f"{draws.effective_draws:.0f} effective draws of the worst latent): "
+    )
+    if draws.num_stuck:
+        chains = draws.draws.shape[0] * draws.draws.shape[2]
+        return sentence + (
+            f"{draws.num_stuck} of {chains} chains hardly moved, so that R-hat says nothing."
+        )
+    return sentence + "chains ended in different places, and intervals of latents are not right."
+
+
+def _of_the_particles(ran: Run, state: FitState) -> list[str]:
     said = []
     if not ran.converged:
         said.append(f"The particles did not come to rest: {ran.reason}")
@@ -105,7 +121,9 @@ def _of_the_particles(ran: Run) -> list[str]:
         said.append(f"Starts disagree, and nothing tells which is best: {ran.reason}")
     if ran.cloud_check is not None:
         said += ran.cloud_check.warnings
-    said.append("There are no standard errors: the likelihood itself was not computed.")
+    said.append(
+        state.no_errors or "There are no standard errors: the likelihood itself was not computed."
+    )
     return said
 
 
@@ -117,9 +135,16 @@ def _of_the_climb(state: FitState) -> list[str]:
             "The last Newton steps, from posterior draws, still moved by more than their Monte "
             "Carlo error."
         ]
+    if state.rises:
+        return [
+            "The likelihood still rises where Newton's method gave up, and on and on in that "
+            "direction: the maximum is at infinity (separation, or a parameter the data say "
+            "nothing about)."
+        ]
+    promised = 0.0 if state.maximum is None else state.maximum.best.promised
     return [
-        "The likelihood still rises slowly where Newton's method gave up: the maximum may be at "
-        "infinity (separation, or a parameter the data say nothing about)."
+        "Newton's method found no higher point though its quadratic promises "
+        f"{promised:.2g} more in the log likelihood: this is not known to be the maximum."
     ]
 
 

@@ -5,17 +5,17 @@ the one place that knows how a problem falls into them.
 """
 
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from marginax._core.programs import KEPT, ById
-from marginax.likelihood.modes import Laplace, LogDensities, laplace
+from marginax.likelihood.modes import Laplace, LogDensities, Top, climb_blocks, laplace
 from marginax.model.model_key import shared_model
 from marginax.model.problem import Problem
 from marginax.running.sharding import num_shards, over_groups
@@ -34,6 +34,7 @@ __all__ = [
 ]
 
 MOST_LATENTS = 400  # latents in one block whose dense curvature is affordable
+NOTHING = 100.0  # by how much a log term may be lower than the largest and still be added
 MOST_POINTS = 2**20  # nodes or draws of all blocks together that are evaluated at once
 
 
@@ -89,9 +90,15 @@ def _log_densities(problem: Problem) -> Callable[[Array, Array, Any], Array]:
 
 
 @lru_cache(KEPT)
-def placing(bare: ById) -> Any:
-    """`place` of these blocks, compiled."""
-    return jax.jit(partial(place, bare.value))
+def placing(bare: ById) -> Callable[..., Top]:
+    """`climb_blocks` of these blocks, compiled: `find(theta, start, data)`."""
+    blocks = bare.value
+
+    @jax.jit
+    def find(theta: Array, start: Array, data: Data) -> Top:
+        return climb_blocks(lambda x: blocks.log_densities(theta, x, data), start)
+
+    return find
 
 
 def in_chunks(blocks: Blocks, points_per_block: int) -> list[slice]:
@@ -142,14 +149,22 @@ def finite_values(
     log_densities: LogDensities,
     points: Float[Array, "n blocks p"],
     inside: Float[Array, "blocks p"],
-) -> tuple[Float[Array, "n blocks"], Array]:
+    log_weights: Float[Array, "n blocks"],
+) -> tuple[Float[Array, "n blocks"], Bool[Array, "n blocks"]]:
     """The log densities at points some of which may lie where they are -inf or NaN.
 
-    Such points count as zero density. Their derivatives would be NaN and spoil the sum's, so the
-    density is differentiated at a point inside instead, and that term then left out.
+    Such points count as zero density, and so do those that add nothing: far out, derivatives may be
+    NaN, and NaN times 0 would spoil the sum's. The density is differentiated at a point inside
+    instead, and that term then left out.
+
+    Args:
+        log_densities: of a row per block.
+        points: where.
+        inside: of every block a point where its density is finite.
+        log_weights: what is added to the values in the sum of their exponentials.
 
     Returns:
-        The values, and of every block how many were NaN or +inf rather than -inf.
+        The values, and which were NaN or +inf rather than -inf.
     """
     num_points, num_blocks, _ = points.shape
 
@@ -161,6 +176,7 @@ def finite_values(
         return jax.lax.map(jax.checkpoint(log_densities), points, batch_size=some)
 
     seen = jax.lax.stop_gradient(at_all(points))
-    good = jnp.isfinite(seen)
+    terms = jnp.where(jnp.isfinite(seen), seen + jax.lax.stop_gradient(log_weights), -jnp.inf)
+    good = jnp.isfinite(seen) & (terms > jnp.max(terms, axis=0)[None] - NOTHING)
     values = at_all(jnp.where(good[..., None], points, inside[None]))
-    return jnp.where(good, values, -jnp.inf), jnp.sum(~good & ~jnp.isneginf(seen), axis=0)
+    return jnp.where(good, values, -jnp.inf), ~jnp.isfinite(seen) & ~jnp.isneginf(seen)

@@ -3,14 +3,23 @@
 No step is taken that lowers what it climbs.
 """
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
-from marginax.likelihood.newton import Climb, climb
-from marginax.likelihood.results import Likelihood, LikelihoodFunction
+from marginax.likelihood.curvature import by_differences, curvature_agrees
+from marginax.likelihood.newton import Climb, climb, longest
+from marginax.likelihood.results import (
+    ImportanceLikelihood,
+    Likelihood,
+    LikelihoodFunction,
+    QuadratureLikelihood,
+    modes_of,
+)
 
 __all__ = [
+    "Climbs",
     "Maximum",
     "as_high",
     "climb_from_starts",
@@ -21,7 +30,9 @@ __all__ = [
 ]
 
 DISTANCES = (*range(2, 25, 2), *range(-2, -25, -2))
-FLAT = 0.05  # a curvature that makes a standard error of more than 4 on the reals
+FEW_DISTANCES = (2, 8, -2, -8)  # in units of a parameter that is measured in large numbers
+FLAT = 0.05  # a curvature that makes a standard error of more than 4 typical lengths
+MOST_LOOKS = 3  # searches for other modes at the top of a climb, each followed by another climb
 
 
 class Maximum(NamedTuple):
@@ -44,15 +55,64 @@ class Maximum(NamedTuple):
     likelihood: Likelihood
 
 
+class Climbs(NamedTuple):
+    """Climbs from several starts.
+
+    Attributes:
+        function: what was climbed in the end: of rules the coarsest that is fine enough.
+        climbs: one from every start.
+    """
+
+    function: LikelihoodFunction
+    climbs: list[Climb]
+
+
 def climb_from_starts(
     function: LikelihoodFunction, thetas: np.ndarray, max_steps: int = 60
-) -> list[Climb]:
-    """A climb from every start, off plateaus too."""
-    climbs = []
+) -> Climbs:
+    """A climb from every start, off plateaus too, over all modes, by a rule that is fine enough."""
+    climbs: list[Climb] = []
+    modes = function.start
+    if function.other_modes is not None:
+        modes = function.other_modes(thetas[0], modes).modes
     for theta in thetas:
-        first = climb(function.evaluate, theta, function.start, max_steps=max_steps)
-        climbs.append(_off_plateau(function, first, thetas[0], max_steps))
-    return climbs
+        top = climb(function.evaluate, theta, modes, max_steps=max_steps)
+        top = _off_plateau(function, top, thetas[0], max_steps)
+        if not any(is_near(top.theta, one) for one in _finite(climbs)):
+            top = _over_all_modes(function, top, max_steps)
+        climbs.append(top)
+    return _finely_enough(function, climbs)
+
+
+def _over_all_modes(function: LikelihoodFunction, top: Climb, max_steps: int) -> Climb:
+    """Climbs on as long as searches at the top find modes that were not integrated over."""
+    if function.other_modes is None or not np.isfinite(top.local.value):
+        return top
+    for _ in range(MOST_LOOKS):
+        search = function.other_modes(top.theta, modes_of(top.local.extra))
+        top = top._replace(modes_complete=search.is_complete)
+        if not search.num_new:
+            break
+        again = climb(function.evaluate, top.theta, search.modes, max_steps=max_steps)
+        top = again._replace(modes_complete=search.is_complete)
+    return top
+
+
+def _finely_enough(function: LikelihoodFunction, climbs: list[Climb]) -> Climbs:
+    """Goes on with finer rules while value or gradient of two differ where climbs have ended."""
+    while function.finer is not None:
+        ended = _finite(climbs)
+        best = max((one.local.value for one in ended), default=0.0)
+        judged = [one for one in ended if one.local.value == best or not one.settled][:3]
+        values = [function.describe(one.theta, one.local.extra) for one in judged]
+        if all(
+            not isinstance(value, QuadratureLikelihood) or value.is_accurate(one.local.hessian)
+            for value, one in zip(values, judged, strict=True)
+        ):
+            break
+        function = function.finer()
+        climbs = [_again(function, one) for one in climbs]
+    return Climbs(function, climbs)
 
 
 def maximum_from(
@@ -68,23 +128,42 @@ def maximum_from(
     Returns:
         The highest of all, with the last digits; None if the likelihood is finite nowhere.
     """
-    climbs = _finite(known)
+    climbs, agreeing = _finite(known), list(known)
     for end in ends:
         if not any(is_near(end, one) for one in climbs):
-            climbs += _finite(climb_from_starts(function, end[None]))
+            more = climb_from_starts(function, end[None])
+            if more.function is not function:  # the values of another rule are not comparable
+                function = more.function
+                climbs = [_again(function, one) for one in climbs]
+                agreeing = list(climbs)
+            climbs += _finite(more.climbs)
     if not climbs:
         return None
     best = max(climbs, key=lambda one: one.local.value)
     # Judged before the last steps, which change the rule and with it every value a little.
-    lower, agreeing = gaps_below(best, climbs), sum(as_high(one, best) for one in known)
+    lower, num_agreeing = gaps_below(best, climbs), sum(as_high(one, best) for one in agreeing)
     if function.adapt is not None:
         function = function.adapt(best.theta, best.local.extra)
     if function.evaluate_finely is not None:
         fine = climb(function.evaluate_finely, best.theta, best.local.extra, max_steps=8)
+        fine = fine._replace(modes_complete=best.modes_complete)
         best = fine if np.isfinite(fine.local.value) else best
+    elif not curvature_agrees(function, best):
+        function = by_differences(function)
+        best = _again(function, best)
     nearest = int(np.argmin([distance(end, best) for end in ends]))
     value = function.describe(best.theta, best.local.extra)
-    return Maximum(best, nearest, agreeing, lower, function, value)
+    if isinstance(value, QuadratureLikelihood | ImportanceLikelihood):
+        value = replace(value, modes_complete=best.modes_complete)
+    return Maximum(best, nearest, num_agreeing, lower, function, value)
+
+
+def _again(function: LikelihoodFunction, top: Climb) -> Climb:
+    """Climbs on from a top by another rule."""
+    if not np.isfinite(top.local.value):
+        return top
+    again = climb(function.evaluate, top.theta, top.local.extra)
+    return again._replace(modes_complete=top.modes_complete)
 
 
 def gaps_below(best: Climb, climbs: list[Climb]) -> tuple[float, ...]:
@@ -125,10 +204,12 @@ def _off_plateau(
     for _ in range(3):
         if not np.isfinite(top.local.value):
             return top
-        flat = np.flatnonzero(np.abs(np.diag(top.local.hessian)) < FLAT)
+        units = longest(function.evaluate(home, function.start))
+        flat = np.flatnonzero(np.abs(np.diag(top.local.hessian)) * units**2 < FLAT)
         higher = None
         for i in flat:
-            for move in (home[i] - top.theta[i], *DISTANCES):
+            far = () if units[i] < 2 else [units[i] * move for move in FEW_DISTANCES]
+            for move in (home[i] - top.theta[i], *DISTANCES, *far):
                 moved = top.theta.copy()
                 moved[i] += move
                 there = function.evaluate(moved, top.local.extra)

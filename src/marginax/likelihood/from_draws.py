@@ -33,6 +33,7 @@ from marginax.likelihood.importance import (
 from marginax.likelihood.importance_weights import Ratios, Weighed, fewest_effective, standard_draws
 from marginax.likelihood.modes import Laplace
 from marginax.likelihood.posterior import Posterior, posterior_sampler
+from marginax.likelihood.proposals import Proposal
 from marginax.likelihood.results import DrawsLikelihood
 from marginax.model.problem import Problem
 from marginax.typing import Key
@@ -47,6 +48,8 @@ __all__ = [
 ]
 
 WORST_RHAT = 1.2  # chains that differ more than this are not from one distribution
+MOST_NOISE = 0.5  # of the information, relative to itself: beyond it there are no standard errors
+LEAST_SHARE = 0.02  # of the information that known latents would have
 MOST_DRAWS = 100  # per chain: second derivatives take long, and these are averages
 
 
@@ -57,11 +60,21 @@ class Moments(NamedTuple):
         score: the gradient.
         information: minus the Hessian.
         score_covariance: of the gradient's Monte Carlo error, from the chains' own means.
+        complete: what the information would be if the latents were known.
+        noise: the Monte Carlo error of the information along its weakest direction, relative to it:
+            Louis' difference of two large matrices may be nothing but noise.
     """
 
     score: np.ndarray
     information: np.ndarray
     score_covariance: np.ndarray
+    complete: np.ndarray
+    noise: float = 0.0
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the information is more than noise."""
+        return bool(self.noise < MOST_NOISE)
 
 
 class LouisClimb(NamedTuple):
@@ -107,13 +120,34 @@ def louis_moments(blocks: Blocks) -> Callable[[np.ndarray, Posterior], Moments]:
             np.asarray(part) for part in averages(jnp.asarray(theta), draws, blocks.data)
         )
         each = scores.mean(axis=0)  # [blocks, p]
+        information = -hessians.mean(axis=0) - (outers.mean(axis=0) - each.T @ each)
+        # Linear in the chains about their mean, so that their spread tells the error.
+        by_chain = np.array(
+            [
+                -hessian - outer + each.T @ score + score.T @ each - each.T @ each
+                for hessian, outer, score in zip(hessians, outers, scores, strict=True)
+            ]
+        )
         return Moments(
             each.sum(axis=0),
-            -hessians.mean(axis=0) - (outers.mean(axis=0) - each.T @ each),
+            information,
             np.atleast_2d(np.cov(scores.sum(axis=1).T)) / len(scores),
+            -hessians.mean(axis=0),
+            _noise(information, by_chain),
         )
 
     return moments
+
+
+def _noise(information: np.ndarray, by_chain: np.ndarray) -> float:
+    """The error along the weakest direction, of that direction's own information; inf below 0."""
+    scale = np.sqrt(np.abs(np.diag(information)))
+    scale = np.where(scale > 0, scale, 1.0)
+    w, v = np.linalg.eigh(information / np.outer(scale, scale))
+    weakest = v[:, 0] / scale
+    along = np.einsum("p,cpq,q->c", weakest, by_chain, weakest)
+    error = float(np.std(along, ddof=1) / np.sqrt(len(along)))
+    return error / float(w[0]) if w[0] > 0 else float("inf")
 
 
 def louis_climb(
@@ -167,21 +201,27 @@ def climb_by_draws(
 
 
 def _is_finite(moments: Moments) -> bool:
-    return all(bool(np.all(np.isfinite(part))) for part in moments)
+    return all(bool(np.all(np.isfinite(part))) for part in moments[:4])
 
 
 def _step(moments: Moments) -> tuple[np.ndarray, np.ndarray]:
-    """Newton's step, no longer than two standard errors in any direction, and its own error."""
-    information = moments.information
-    scale = 1 / np.sqrt(np.maximum(np.abs(np.diag(information)), 1e-8))
-    w, v = np.linalg.eigh(information * np.outer(scale, scale))
-    # For want of draws Louis' difference may have a wrong sign: its size still tells a length.
-    w = np.maximum(np.abs(w), 1e-4)
-    along = (v.T @ (moments.score * scale)) / w
-    along = np.clip(along, -2 / np.sqrt(w), 2 / np.sqrt(w))
-    inverse = (v / w) @ v.T * np.outer(scale, scale)
+    """Newton's step, no longer than two standard errors in any direction, and its own error.
+
+    Relative to what known latents would say, the information is between 0 and 1 near a maximum.
+    Where it is not, far from one or for want of draws, the step is that of the EM algorithm, which
+    does not overshoot.
+    """
+    diagonal = np.abs(np.diag(moments.complete))
+    scale = 1 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
+    w, v = np.linalg.eigh(moments.complete * np.outer(scale, scale))
+    root = scale[:, None] * v / np.sqrt(np.maximum(np.abs(w), 1e-10))
+    share, u = np.linalg.eigh(root.T @ moments.information @ root)
+    share = np.where(share > LEAST_SHARE, share, 1.0)
+    along = u.T @ (root.T @ moments.score) / share
+    along = np.clip(along, -2 / np.sqrt(share), 2 / np.sqrt(share))
+    inverse = root @ (u / share) @ u.T @ root.T
     error = np.sqrt(np.diag(inverse @ moments.score_covariance @ inverse))
-    return scale * (v @ along), error
+    return root @ (u @ along), error
 
 
 def likelihood_from_draws(
@@ -206,16 +246,19 @@ def likelihood_from_draws(
     mean = samples.mean(axis=0)
     away = samples - mean
     covariance = np.einsum("sbp,sbq->bpq", away, away) / len(samples)
-    root = np.linalg.cholesky(covariance + 1e-12 * np.eye(size))
+    scale = np.sqrt(np.maximum(np.einsum("bpp->bp", covariance), np.finfo(float).tiny))
+    units = scale[:, :, None] * scale[:, None, :]
+    root = scale[:, :, None] * np.linalg.cholesky(covariance / units + 1e-12 * np.eye(size))
     log_root = np.sum(np.log(np.diagonal(root, axis1=1, axis2=2)), axis=1)
     at = Laplace(*(jnp.asarray(x) for x in (mean, root, log_root)))
     weigh = jax.jit(partial(ratios_of, blocks))
+    proposal = Proposal(jax.tree.map(lambda part: part[None], at), jnp.zeros((1, num_blocks)))
 
     def weights(degrees: float, seed: int) -> Iterator[Ratios]:
         z = arrays_of(standard_draws(size, num_draws, degrees, seed=seed))
         for rows in in_chunks(blocks, num_draws):
-            here = Laplace(*(part[rows] for part in at))
-            yield weigh(jnp.asarray(theta), here, chunk_of(blocks, rows), *z)
+            here = jax.tree.map(lambda part, rows=rows: part[:, rows], proposal)
+            yield weigh(jnp.asarray(theta), here, chunk_of(blocks, rows), z)
 
     degrees = max(DEGREES, key=lambda degrees: fewest_effective(weights(degrees, 0)))
     replicates = [Weighed.of(weights(degrees, seed)) for seed in range(NUM_REPLICATES + 1)]

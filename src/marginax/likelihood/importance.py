@@ -8,8 +8,8 @@ are known to many more digits than their own error would allow; for a Gaussian p
 """
 
 import math
-from collections.abc import Iterator
-from functools import lru_cache
+from collections.abc import Callable, Iterator
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -20,18 +20,26 @@ from jaxtyping import Array
 
 from marginax._core.linalg import cholesky, lower_solve
 from marginax._core.programs import KEPT, ById
-from marginax.likelihood.blocks import MOST_LATENTS, Blocks, as_blocks, chunk_of, in_chunks, place
+from marginax.likelihood.blocks import MOST_LATENTS, Blocks, as_blocks, chunk_of, in_chunks
 from marginax.likelihood.importance_weights import (
     Draws,
     Ratios,
+    StandardDraws,
     Weighed,
     fewest_effective,
     log_ratios,
     standard_draws,
 )
+from marginax.likelihood.mode_search import mode_search
 from marginax.likelihood.modes import Laplace, hessians
 from marginax.likelihood.newton import Local
-from marginax.likelihood.results import ImportanceLikelihood, LikelihoodFunction
+from marginax.likelihood.proposals import Proposal, as_modes, proposer
+from marginax.likelihood.results import (
+    FineStart,
+    ImportanceLikelihood,
+    LikelihoodFunction,
+    modes_of,
+)
 from marginax.model.problem import Problem
 
 __all__ = [
@@ -87,12 +95,14 @@ class _Parts(NamedTuple):
 
     Attributes:
         blocks: of the problem.
-        value_and_gradient: `(theta, start, data, z, log_q)`, with a proposal that follows theta.
-        known_curvature: `(theta, at, data)`, what theta's would be if the latents were known.
-        weigh: `(theta, start, data, z, log_q) -> Ratios`.
+        propose: `(theta, starts, rows)`, as of `proposer`.
+        value_and_gradient: `(theta, proposal, data, draws)`, with a proposal that follows theta.
+        known_curvature: `(theta, modes, data)`, what theta's would be if the latents were known.
+        weigh: `(theta, proposal, data, draws) -> Ratios`.
     """
 
     blocks: Blocks
+    propose: Any
     value_and_gradient: Any
     known_curvature: Any
     weigh: Any
@@ -100,33 +110,36 @@ class _Parts(NamedTuple):
 
 def _compile(problem: Problem, mesh: Mesh | None) -> _Parts:
     blocks = as_blocks(problem, mesh)
-    return _Parts(blocks, *_compiled(blocks.bare))
+    return _Parts(blocks, proposer(blocks), *_compiled(blocks.bare))
 
 
 @lru_cache(KEPT)
 def _compiled(bare: ById) -> tuple[Any, Any, Any]:
     blocks = bare.value
 
-    def following(theta: Array, at: Laplace, data: Any, z: Array, log_q: Array) -> Array:
-        at = _follow(blocks, theta, at, data)
-        logs = ratios_of(blocks, theta, at, data, z, log_q).logs
-        return jnp.sum(jax.nn.logsumexp(logs, axis=1)) - len(logs) * math.log(len(z))
+    def following(theta: Array, proposal: Proposal, data: Any, draws: StandardDraws) -> Array:
+        follow = partial(_follow, blocks, theta, data=data)
+        several = len(proposal.log_share) > 1
+        at = jax.vmap(follow)(proposal.at) if several else _one(follow, proposal)
+        logs = ratios_of(blocks, theta, proposal._replace(at=at), data, draws).logs
+        return jnp.sum(jax.nn.logsumexp(logs, axis=1)) - len(logs) * math.log(logs.shape[1])
 
     @jax.jit
-    def value_and_gradient(theta: Array, start: Array, data: Any, z: Array, log_q: Array) -> Any:
-        at = jax.lax.stop_gradient(place(blocks, theta, start, data))
-        return *jax.value_and_grad(following)(theta, at, data, z, log_q), at
+    def value_and_gradient(
+        theta: Array, proposal: Proposal, data: Any, draws: StandardDraws
+    ) -> Any:
+        return jax.value_and_grad(following)(theta, proposal, data, draws)
 
     @jax.jit
-    def known_curvature(theta: Array, at: Laplace, data: Any) -> Array:
+    def known_curvature(theta: Array, modes: Array, data: Any) -> Array:
         def known(theta: Array) -> Array:
-            return jnp.sum(blocks.log_densities(theta, at.mode, data))
+            return jnp.sum(blocks.log_densities(theta, modes[0], data))
 
         return jnp.abs(jnp.diag(jax.hessian(known)(theta)))
 
     @jax.jit
-    def weigh(theta: Array, start: Array, data: Any, z: Array, log_q: Array) -> Ratios:
-        return ratios_of(blocks, theta, place(blocks, theta, start, data), data, z, log_q)
+    def weigh(theta: Array, proposal: Proposal, data: Any, draws: StandardDraws) -> Ratios:
+        return ratios_of(blocks, theta, proposal, data, draws)
 
     return value_and_gradient, known_curvature, weigh
 
@@ -134,38 +147,50 @@ def _compiled(bare: ById) -> tuple[Any, Any, Any]:
 def _with_draws(problem: Problem, parts: _Parts, draws: Draws) -> LikelihoodFunction:
     blocks = parts.blocks
     all_draws, num_few = arrays_of(draws), len(draws.z) // COARSER
-    few = (all_draws[0][:num_few], all_draws[1][:num_few])  # a Sobol sequence's own beginning
+    # A Sobol sequence's own beginning.
+    few = all_draws._replace(z=all_draws.z[:num_few], log_density=all_draws.log_density[:num_few])
 
-    def value_and_gradient(theta: np.ndarray, mode: Array, z: tuple[Array, Array]) -> Any:
-        by_chunk = [
-            parts.value_and_gradient(jnp.asarray(theta), mode[rows], chunk_of(blocks, rows), *z)
-            for rows in in_chunks(blocks, len(z[0]))
-        ]
-        values, gradients, placed = zip(*by_chunk, strict=True)
-        return sum(values), sum(gradients), _together(placed)
+    def value_and_gradient(theta: np.ndarray, start: Any, draws: StandardDraws) -> Any:
+        modes = as_modes(modes_of(start))
+        values, gradients, onwards = [], [], []
+        for rows in in_chunks(blocks, len(modes) * len(draws.z)):
+            proposal, further = parts.propose(theta, modes[:, rows], rows)
+            value, gradient = parts.value_and_gradient(
+                jnp.asarray(theta), proposal, chunk_of(blocks, rows), draws
+            )
+            values.append(value)
+            gradients.append(gradient)
+            onwards.append(further)
+        return sum(values), sum(gradients), jnp.concatenate(onwards, axis=1)
 
-    def hessian(theta: np.ndarray, at: Laplace, z: tuple[Array, Array]) -> np.ndarray:
+    def hessian(
+        theta: np.ndarray, at: np.ndarray, modes: Array, draws: StandardDraws
+    ) -> np.ndarray:
         # Differences of the gradient, in steps of a hundredth of a standard error or less.
-        curvature = np.asarray(parts.known_curvature(jnp.asarray(theta), at, blocks.data))
-        steps = 0.01 / np.sqrt(np.clip(curvature, 1e-2, 1e12))
+        curvature = np.asarray(parts.known_curvature(jnp.asarray(theta), modes, blocks.data))
+        # A coordinate that tells nothing there has its slope's length, or any.
+        slope = np.where(at != 0, np.abs(at), 1.0)
+        steps = 0.01 / np.where(curvature > 0, np.sqrt(curvature), slope)
 
         def gradient(theta: np.ndarray) -> np.ndarray:
-            return np.asarray(value_and_gradient(theta, at.mode, z)[1])
+            return np.asarray(value_and_gradient(theta, modes, draws)[1])
 
         rows = [gradient(theta + move) - gradient(theta - move) for move in np.diag(steps)]
         differences = np.array(rows) / (2 * steps[:, None])
         return (differences + differences.T) / 2
 
     def evaluate(theta: np.ndarray, start: Any) -> Local:
-        value, gradient, at = value_and_gradient(theta, _mode(start), few)
-        return Local(float(value), np.asarray(gradient), hessian(theta, at, few), at.mode)
+        value, gradient, modes = value_and_gradient(theta, start, few)
+        gradient = np.asarray(gradient)
+        return Local(float(value), gradient, hessian(theta, gradient, modes, few), modes)
 
     def evaluate_finely(theta: np.ndarray, start: Any) -> Local:
-        known = start[1] if isinstance(start, tuple) else None
-        value, gradient, at = value_and_gradient(theta, _mode(start), all_draws)
+        known = start.curvature if isinstance(start, FineStart) else None
+        value, gradient, modes = value_and_gradient(theta, start, all_draws)
+        gradient = np.asarray(gradient)
         if known is None or known.is_far(theta):
-            known = _Known(theta, hessian(theta, at, all_draws))
-        return Local(float(value), np.asarray(gradient), known.hessian, (at.mode, known))
+            known = _Known(theta, hessian(theta, gradient, modes, all_draws))
+        return Local(float(value), gradient, known.hessian, FineStart(modes, known))
 
     def describe(theta: np.ndarray, start: Any) -> ImportanceLikelihood:
         num_draws, size = draws.z.shape
@@ -173,25 +198,27 @@ def _with_draws(problem: Problem, parts: _Parts, draws: Draws) -> LikelihoodFunc
             standard_draws(size, num_draws, draws.degrees, seed=seed + 1)
             for seed in range(NUM_REPLICATES)
         ]
-        again = [
-            value_and_gradient(theta, _mode(start), arrays_of(one)) for one in (draws, *others)
-        ]
+        again = [value_and_gradient(theta, start, arrays_of(one)) for one in (draws, *others)]
         gradients = np.array([np.asarray(gradient) for _, gradient, _ in again])
         weighed = Weighed.of(_weigh(parts, theta, start, draws))
         return ImportanceLikelihood(
             **value_fields(problem, weighed, num_draws, draws.degrees),
             error=float(np.std([float(value) for value, _, _ in again], ddof=1)),
             score_covariance=np.atleast_2d(np.cov(gradients.T)),
+            num_modes=len(as_modes(modes_of(start))),
         )
 
-    return LikelihoodFunction(blocks.start, evaluate, describe, evaluate_finely)
+    return LikelihoodFunction(
+        blocks.start, evaluate, describe, evaluate_finely, other_modes=mode_search(blocks)
+    )
 
 
 def _weigh(parts: _Parts, theta: np.ndarray, start: Any, draws: Draws) -> Iterator[Ratios]:
     """The weights of draws at the modes, a chunk at a time."""
-    blocks, mode = parts.blocks, _mode(start)
-    for rows in in_chunks(blocks, len(draws.z)):
-        yield parts.weigh(jnp.asarray(theta), mode[rows], chunk_of(blocks, rows), *arrays_of(draws))
+    blocks, modes = parts.blocks, as_modes(modes_of(start))
+    for rows in in_chunks(blocks, len(modes) * len(draws.z)):
+        proposal, _ = parts.propose(theta, modes[:, rows], rows)
+        yield parts.weigh(jnp.asarray(theta), proposal, chunk_of(blocks, rows), arrays_of(draws))
 
 
 def value_fields(
@@ -212,18 +239,9 @@ def value_fields(
     }
 
 
-def _together(placed: tuple[Laplace, ...]) -> Laplace:
-    return Laplace(*(jnp.concatenate(parts) for parts in zip(*placed, strict=True)))
-
-
-def arrays_of(draws: Draws) -> tuple[Array, Array]:
-    """Points and their log densities, on the device."""
-    return jnp.asarray(draws.z), jnp.asarray(draws.log_density)
-
-
-def _mode(start: Any) -> Array:
-    """Where a mode search starts, from what an evaluation handed on."""
-    return start[0] if isinstance(start, tuple) else start
+def arrays_of(draws: Draws) -> StandardDraws:
+    """The draws on the device."""
+    return StandardDraws(*(jnp.asarray(part) for part in draws))
 
 
 def in_words(degrees: float) -> str:
@@ -232,10 +250,16 @@ def in_words(degrees: float) -> str:
 
 
 def ratios_of(
-    blocks: Blocks, theta: Array, at: Laplace, data: Any, z: Array, log_q: Array
+    blocks: Blocks, theta: Array, proposal: Proposal, data: Any, draws: StandardDraws
 ) -> Ratios:
-    """The log weights of draws placed at `at`."""
-    return log_ratios(lambda x: blocks.log_densities(theta, x, data), at, z, log_q)
+    """The log weights of draws placed by a proposal."""
+    return log_ratios(lambda x: blocks.log_densities(theta, x, data), proposal, draws)
+
+
+def _one(follow: Callable[[Laplace], Laplace], proposal: Proposal) -> Laplace:
+    """What follows the only mode, without the cost of mapping over it."""
+    alone = follow(jax.tree.map(lambda leaf: leaf[0], proposal.at))
+    return jax.tree.map(lambda leaf: leaf[None], alone)
 
 
 def _follow(blocks: Blocks, theta: Array, at: Laplace, data: Any) -> Laplace:

@@ -11,21 +11,31 @@ SciPy is imported where it is used: it would double the time that `import margin
 
 import math
 from collections.abc import Iterable
+from functools import partial
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from marginax.likelihood.blocks import finite_values
-from marginax.likelihood.modes import Laplace, LogDensities
+from marginax.likelihood.modes import LogDensities
+from marginax.likelihood.proposals import (
+    Proposal,
+    gaussian_log_density,
+    log_densities_of,
+    points_of,
+)
 
 __all__ = [
     "Draws",
     "Ratios",
+    "StandardDraws",
     "Weighed",
     "fewest_effective",
     "log_ratios",
+    "log_standard_t",
     "pareto_k",
     "standard_draws",
 ]
@@ -43,6 +53,14 @@ class Draws(NamedTuple):
     z: np.ndarray
     log_density: np.ndarray
     degrees: float
+
+
+class StandardDraws(NamedTuple):
+    """The same on the device."""
+
+    z: Float[Array, "draws p"]
+    log_density: Float[Array, " draws"]
+    degrees: Float[Array, ""]
 
 
 class Ratios(NamedTuple):
@@ -75,17 +93,28 @@ def standard_draws(size: int, num_draws: int, degrees: float = math.inf, seed: i
     return Draws(z, np.atleast_1d(log_density), degrees)
 
 
-def log_ratios(
-    log_densities: LogDensities,
-    at: Laplace,
-    z: Float[Array, "draws p"],
-    log_q: Float[Array, " draws"],
-) -> Ratios:
-    """l(x_s) - log q(x_s) for every draw of every block."""
-    points = at.mode[None] + jnp.einsum("sq,bpq->sbp", z, at.root)
-    values, undefined = finite_values(log_densities, points, at.mode)
-    logs = values - log_q[:, None] + at.log_root[None]
-    return Ratios(logs.T, jnp.swapaxes(points, 0, 1), undefined)
+def log_standard_t(z: Float[Array, "*n p"], degrees: Array) -> Float[Array, "*n"]:
+    """The log density of the standard multivariate t; of the Gaussian for infinite degrees."""
+    size, squared = z.shape[-1], jnp.sum(z**2, axis=-1)
+    finite = jnp.where(jnp.isinf(degrees), 1.0, degrees)
+    gamma = jax.scipy.special.gammaln
+    constant = gamma((finite + size) / 2) - gamma(finite / 2) - size / 2 * jnp.log(finite * math.pi)
+    heavy = constant - (finite + size) / 2 * jnp.log1p(squared / finite)
+    return jnp.where(jnp.isinf(degrees), gaussian_log_density(z), heavy)
+
+
+def log_ratios(log_densities: LogDensities, proposal: Proposal, draws: StandardDraws) -> Ratios:
+    """l(x_s) - log q(x_s) for every draw of every block, around all its modes."""
+    points = points_of(proposal, draws.z)
+    log_q, log_share = log_densities_of(
+        proposal, draws.z, partial(log_standard_t, degrees=draws.degrees), draws.log_density
+    )
+    # Draws around a mode count by its share, as if all had been drawn from the mixture.
+    log_weights = log_share - log_q + math.log(len(proposal.log_share))
+    values, undefined = finite_values(log_densities, points, proposal.at.mode[0], log_weights)
+    logs = values + log_weights
+    logs = jnp.where(jnp.isneginf(log_share) | jnp.isnan(logs), -jnp.inf, logs)
+    return Ratios(logs.T, jnp.swapaxes(points, 0, 1), jnp.sum(undefined, axis=0))
 
 
 class Weighed(NamedTuple):

@@ -15,7 +15,7 @@ from jax.sharding import Mesh
 from marginax.likelihood.importance import MOST_LATENTS, importance_likelihood
 from marginax.likelihood.newton import Climb
 from marginax.likelihood.quadrature import MOST_DIMENSIONS, ORDERS, quadrature_likelihood
-from marginax.likelihood.results import LikelihoodFunction
+from marginax.likelihood.results import LikelihoodFunction, QuadratureLikelihood
 from marginax.model.problem import Problem
 
 __all__ = ["choose_likelihood", "likelihood_of_all"]
@@ -58,9 +58,12 @@ def likelihood_of_all(
     covariance = np.linalg.pinv(-top.local.hessian)
     errors = np.sqrt(np.abs(np.diag(covariance)) * sample.num_groups / problem.num_groups)
     usual = quadrature_likelihood(problem, mesh)
+    there = quadrature_likelihood(sample).describe(top.theta, top.local.extra)
+    if isinstance(there, QuadratureLikelihood) and not there.is_accurate(top.local.hessian):
+        return usual
     for order in range(5, ORDERS[size], 2):
-        there = quadrature_likelihood(sample, order=order).evaluate(top.theta, top.local.extra)
-        moved = covariance @ (there.gradient - top.local.gradient)
+        few_there = quadrature_likelihood(sample, order=order).evaluate(top.theta, top.local.extra)
+        moved = covariance @ (few_there.gradient - top.local.gradient)
         if np.all(np.abs(moved) < NEGLIGIBLE * errors):
             # Few nodes place the maximum; what the likelihood is there, all of them say, once: a
             # small error in every group is a large one in the sum of very many.

@@ -1,7 +1,8 @@
 """Newton's method on a log likelihood whose value, gradient and Hessian are known: few, safe steps.
 
 A step is accepted only if the likelihood does not fall, and no step is longer than its curvature
-warrants, so that the estimate never gets worse.
+warrants, so that the estimate never gets worse. Lengths are in standard errors, so that units do
+not matter; a coordinate that is flat where the climb is has the length it had where it began.
 """
 
 from collections.abc import Callable
@@ -9,10 +10,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["Climb", "Local", "climb"]
+__all__ = ["Climb", "Local", "climb", "longest"]
 
 FIRST_RADIUS = 2.0  # in units of the scales
-UNSEEN = 1e-4  # a promised gain that rounding, or the noise of draws, may hide from a line search
+# A promised gain that rounding, kinks or the noise of draws may hide: 0.03 standard errors.
+UNSEEN = 5e-4
+ROUNDING = 64 * np.finfo(float).eps  # of a log likelihood, relative to it
+FLATTEST = 1e-13  # an eigenvalue below this, where a coordinate alone has 1, is raised to it
 
 
 class Local(NamedTuple):
@@ -39,12 +43,20 @@ class Climb(NamedTuple):
         local: the likelihood there.
         num_steps: accepted steps.
         settled: whether the promised gain became negligible, and not only that of shorter steps.
+        promised: the gain that Newton's method still promises.
+        modes_complete: whether the search for modes of the blocks, where there was one, ended.
     """
 
     theta: np.ndarray
     local: Local
     num_steps: int
     settled: bool
+    promised: float = 0.0
+    modes_complete: bool = True
+
+    def step(self) -> np.ndarray:
+        """Where Newton's method would go next."""
+        return _step(self.local, FIRST_RADIUS, longest(self.local))[0]
 
 
 def climb(
@@ -67,24 +79,36 @@ def climb(
     here = evaluate(theta, extra)
     if not _is_finite(here):
         return Climb(theta, here._replace(value=-np.inf), 0, False)
+    most = longest(here)
     radius, taken = FIRST_RADIUS, 0
     for _ in range(max_steps):
-        step, gain = _step(here, radius)
-        if gain < negligible:
+        step, gain = _step(here, radius, most)
+        if gain < max(negligible, ROUNDING * abs(here.value)):
             # At rest; or steps were refused until they were too short to promise anything.
-            failed = radius < FIRST_RADIUS and _step(here, FIRST_RADIUS)[1] > UNSEEN
-            return Climb(theta, here, taken, not failed)
+            promised = _step(here, FIRST_RADIUS, most)[1]
+            failed = radius < FIRST_RADIUS and promised > UNSEEN
+            return Climb(theta, here, taken, not failed, promised)
         there = evaluate(theta + step, here.extra)
+        length = float(np.linalg.norm(step / _scales(here, most)))
         if _is_finite(there) and there.value >= here.value:
             achieved = (there.value - here.value) / gain
-            length = float(np.linalg.norm(step / _scales(here)))
             radius = max(radius, 2 * length) if achieved > 0.5 else radius
             theta, here, taken = theta + step, there, taken + 1
         else:
-            radius = 0.25 * min(radius, float(np.linalg.norm(step / _scales(here))))
+            radius = 0.25 * min(radius, length)
             if radius < 1e-10:
                 break
-    return Climb(theta, here, taken, False)
+    return Climb(theta, here, taken, False, _step(here, FIRST_RADIUS, most)[1])
+
+
+def longest(local: Local) -> np.ndarray:
+    """The longest a typical length may be, where curvature says nothing: 1, or more in such units.
+
+    Most parameters without a unit, a log standard deviation or a logit, change by about 1. One that
+    is measured in millions has a standard error at the start that says so.
+    """
+    diagonal = np.abs(np.diag(local.hessian))
+    return np.maximum(1.0, 1 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0)))
 
 
 def _is_finite(local: Local) -> bool:
@@ -95,20 +119,20 @@ def _is_finite(local: Local) -> bool:
     )
 
 
-def _scales(local: Local) -> np.ndarray:
-    """A typical length of every coordinate: its own standard error, and 1 where that is unknown."""
+def _scales(local: Local, most: np.ndarray) -> np.ndarray:
+    """A typical length of every coordinate: its own standard error, if that is not too long."""
     diagonal = np.abs(np.diag(local.hessian))
-    return 1 / np.sqrt(np.maximum(diagonal, 1.0))
+    return 1 / np.sqrt(np.maximum(diagonal, 1 / most**2))
 
 
-def _step(local: Local, radius: float) -> tuple[np.ndarray, float]:
+def _step(local: Local, radius: float, most: np.ndarray) -> tuple[np.ndarray, float]:
     """The uphill Newton step within the radius, in units of the scales, and what it promises."""
-    scales = _scales(local)
+    scales = _scales(local, most)
     curvature = -local.hessian * np.outer(scales, scales)
     w, v = np.linalg.eigh((curvature + curvature.T) / 2)
     q = v.T @ (local.gradient * scales)
-    scaled = v @ (q / np.maximum(np.abs(w), 1e-8))
+    scaled = v @ (q / np.maximum(np.abs(w), FLATTEST))
     length = float(np.linalg.norm(scaled))
-    scaled = scaled * min(1.0, radius / max(length, 1e-300))
+    scaled = scaled * (radius / length) if length > radius else scaled
     step = scaled * scales
     return step, float(local.gradient @ step) / 2

@@ -2,7 +2,9 @@ r"""Posterior draws at the estimate: BlackJAX chains, one per particle, started 
 
 A Stein cloud is small and deterministic; standard errors and predictions want draws. Every block is
 sampled in whitened coordinates, x = m + R u, by MALA (small blocks) or NUTS (large ones), with a
-step size per block that dual averaging adapts on the acceptance of all chains.
+step size per block and chain that dual averaging adapts. After each step of MALA a chain may jump:
+a proposal from t distributions at all modes of the block, accepted as Metropolis and Hastings have
+it. So chains come out of long tails, and from one mode to another as often as they should.
 """
 
 from collections.abc import Callable
@@ -16,8 +18,10 @@ from jaxtyping import Array
 
 from marginax._core.linalg import solve_positive
 from marginax._core.programs import KEPT, ById
-from marginax.likelihood.blocks import MOST_LATENTS, Blocks, as_blocks, placing
+from marginax.likelihood.blocks import MOST_LATENTS, Blocks, as_blocks
+from marginax.likelihood.jumps import Jumps, jump, jumps_between
 from marginax.likelihood.modes import Laplace, LogDensities
+from marginax.likelihood.proposals import Proposal, as_modes, proposer
 from marginax.model.problem import Problem
 from marginax.typing import Data, Key
 
@@ -35,6 +39,7 @@ MOST_CHAINS, FEWEST_CHAINS = 20, 8
 LONGEST, SHORTEST = 250, 50  # draws of a chain
 FEW_NUMBERS = 4_000_000  # kept in all; of more latents fewer draws
 MOST_NUMBERS = 40_000_000  # then fewer chains, and then none
+STUCK = 0.02  # the share of draws at which a chain must have moved not to be stuck
 FARTHEST = 5.0  # a particle further out, in standard deviations, is no start
 SIDE_BY_SIDE = "blocks"  # the axis along which blocks are sampled
 
@@ -48,6 +53,7 @@ class Posterior(NamedTuple):
         rhat: the worst potential scale reduction of any coordinate; near 1 is right.
         effective_draws: of the worst coordinate.
         acceptance: mean acceptance rate.
+        num_stuck: chains that hardly moved, of all chains of all blocks.
     """
 
     draws: np.ndarray
@@ -55,6 +61,7 @@ class Posterior(NamedTuple):
     rhat: float
     effective_draws: float
     acceptance: float
+    num_stuck: int = 0
 
 
 def _apply(root: Array, u: Array) -> Array:
@@ -93,7 +100,7 @@ def _room(num_latents: int) -> tuple[int, int]:
 
 def sampler(
     blocks: Blocks, num_draws: int | None = None
-) -> Callable[[Array, Laplace, Array, Key], Posterior]:
+) -> Callable[[Array, Proposal, Array, Key], Posterior]:
     """A function that samples the posterior at a theta, compiled once for all thetas.
 
     Args:
@@ -101,52 +108,67 @@ def sampler(
         num_draws: draws to keep per chain; by default as many as fit.
 
     Returns:
-        `sample(theta, at, cloud, key)`: theta flat and free; mode and root per block, which whiten
-        it (a root may be a diagonal); the cloud [particles, blocks, size] where the chains start.
+        `sample(theta, proposal, cloud, key)`: theta flat and free; the modes of every block, of
+        which the first whitens it (its root may be a diagonal); the cloud [particles, blocks, size]
+        where the chains start.
     """
     size = blocks.start.shape[1]
     with_mala = size <= LARGEST_FOR_MALA
     num_chains, most = _room(blocks.start.size)
     kept = num_draws or most
-    plan = _Plan(200, kept, 2) if with_mala else _Plan(200, kept, 1)
-    chains = _chains(blocks.bare, with_mala, plan)
+    chains = _chains(blocks.bare, with_mala, _Plan(200, kept, 1))
 
-    def sample(theta: Array, at: Laplace, cloud: Array, key: Key) -> Posterior:
+    def sample(theta: Array, proposal: Proposal, cloud: Array, key: Key) -> Posterior:
         start_key, chain_key = jax.random.split(key)
-        start = _whitened(at, cloud[:num_chains], start_key)
-        sampled = chains(theta, at, start, chain_key, blocks.data)
+        start = _whitened(_first_mode(proposal), cloud[:num_chains], start_key)
+        sampled = chains(theta, proposal, start, chain_key, blocks.data)
         draws, acceptance = (np.asarray(part) for part in sampled)
         flat = draws.reshape(*draws.shape[:2], -1)
         moved = bool(np.all(flat.std(axis=(0, 1)) > 0))
         rhat, effective = map(float, _worst(flat)) if moved else (float("inf"), 0.0)
+        changes = np.any(np.diff(draws, axis=1) != 0, axis=3)  # chains, draws, blocks
+        num_stuck = int(np.sum(changes.mean(axis=1) < STUCK))
         return Posterior(
             draws,
-            f"{'MALA' if with_mala else 'NUTS'}, {len(draws)} chains of {kept} draws",
+            f"{'MALA with jumps' if with_mala else 'NUTS'}, {len(draws)} chains of {kept} draws",
             rhat,
             effective,
             float(acceptance),
+            num_stuck,
         )
 
     return sample
 
 
-def posterior_sampler(problem: Problem) -> Callable[[np.ndarray, Array, Key], Posterior]:
-    """`sample(theta, cloud, key)`: draws at theta by chains from the cloud [N, blocks, size]."""
+def posterior_sampler(
+    problem: Problem,
+) -> Callable[..., Posterior]:
+    """`sample(theta, cloud, key, modes)`: draws at theta by chains from the cloud.
+
+    The cloud is [N, blocks, size], and the modes of the posterior that are known [modes, blocks,
+    size]; None for the one at the cloud.
+    """
     blocks = as_blocks(problem)
-    sample = sampler(blocks)
-    find = placing(blocks.bare)
+    sample, propose = sampler(blocks), proposer(blocks)
     dense = blocks.start.shape[1] <= MOST_LATENTS
 
-    def draw(theta: np.ndarray, cloud: Array, key: Key) -> Posterior:
-        flat = jnp.asarray(theta)
+    def draw(theta: np.ndarray, cloud: Array, key: Key, modes: Array | None = None) -> Posterior:
+        mean = jnp.mean(cloud, axis=0)
         if dense:
-            at = find(flat, jnp.mean(cloud, axis=0), blocks.data)
+            starts = as_modes(mean if modes is None else modes)
+            proposal, _ = propose(theta, starts, slice(None))
         else:  # too many for dense curvature: the cloud's own spread
-            sd = jnp.std(cloud, axis=0) + 1e-12
-            at = Laplace(jnp.mean(cloud, axis=0), sd, jnp.sum(jnp.log(sd), axis=1))
-        return sample(flat, at, cloud, key)
+            sd = jnp.std(cloud, axis=0)
+            sd = jnp.where(sd > 0, sd, 1)
+            at = Laplace(mean[None], sd[None], jnp.sum(jnp.log(sd), axis=1)[None])
+            proposal = Proposal(at, jnp.zeros_like(at.log_root))
+        return sample(jnp.asarray(theta), proposal, cloud, key)
 
     return draw
+
+
+def _first_mode(proposal: Proposal) -> Laplace:
+    return Laplace(*(part[0] for part in proposal.at))
 
 
 @jax.jit
@@ -222,14 +244,19 @@ def _chains(bare: ById, with_mala: bool, plan: _Plan) -> Callable[..., tuple[Arr
     method = _method(with_mala)
 
     @jax.jit
-    def sample(theta: Array, at: Laplace, u: Array, key: Key, data: Data) -> Any:
-        _, num_blocks, size = u.shape
-        init, step = _init_and_step(bare.value, method, theta, at, data)
+    def sample(theta: Array, proposal: Proposal, u: Array, key: Key, data: Data) -> Any:
+        num_chains, num_blocks, size = u.shape
+        at = _first_mode(proposal)
+        jumps = jumps_between(proposal) if with_mala else None
+        init, step = _init_and_step(bare.value, method, theta, at, jumps, data)
+        adapt, finish, begin = (
+            jax.vmap(jax.vmap(part)) for part in (method.adapt, method.finish, method.begin)
+        )
 
         def warm(carry: Any, key: Key) -> Any:
             states, adaptation = carry
             states, acceptance = step(key, states, jnp.exp(adaptation.log_step_size))
-            return (states, jax.vmap(method.adapt)(adaptation, jnp.mean(acceptance, axis=1))), None
+            return (states, adapt(adaptation, acceptance)), None
 
         def draw(states: Any, key: Key) -> Any:
             keys = jax.random.split(key, plan.thin)
@@ -239,11 +266,11 @@ def _chains(bare: ById, with_mala: bool, plan: _Plan) -> Callable[..., tuple[Arr
             return states, (states.position, jnp.mean(acceptance))
 
         warm_key, draw_key = jax.random.split(key)
-        first = jax.vmap(method.begin)(jnp.full(num_blocks, 0.5 * size**-0.25, u.dtype))
+        first = begin(jnp.full((num_blocks, num_chains), 0.5 * size**-0.25, u.dtype))
         (states, adaptation), _ = jax.lax.scan(
             warm, (init(u), first), jax.random.split(warm_key, plan.warm_up)
         )
-        step_size = jax.vmap(method.finish)(adaptation)
+        step_size = finish(adaptation)
         _, (positions, acceptance) = jax.lax.scan(
             draw, states, jax.random.split(draw_key, plan.num_draws)
         )
@@ -255,9 +282,9 @@ def _chains(bare: ById, with_mala: bool, plan: _Plan) -> Callable[..., tuple[Arr
 
 
 def _init_and_step(
-    blocks: Blocks, method: _Method, theta: Array, at: Laplace, data: Data
+    blocks: Blocks, method: _Method, theta: Array, at: Laplace, jumps: Jumps | None, data: Data
 ) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """`init(u)` and `step(key, states, step_size)` for all chains, [blocks, chains]."""
+    """`init(u)` and `step(key, states, step_sizes)` for all chains, [blocks, chains]."""
     of_a_block = _of_one_block(lambda x: blocks.log_densities(theta, x, data))
 
     def density(at: Laplace) -> Callable[[Array], Array]:
@@ -273,19 +300,24 @@ def _init_and_step(
 
         return jax.vmap(one_block, (0, 1), axis_name=SIDE_BY_SIDE)(at, u)
 
-    def step(key: Key, states: Any, step_size: Array) -> tuple[Any, Array]:
-        def one_block(key: Key, states: Any, step_size: Array, at: Laplace) -> Any:
+    def step(key: Key, states: Any, step_sizes: Array) -> tuple[Any, Array]:
+        def one_block(
+            key: Key, states: Any, step_sizes: Array, at: Laplace, jumps: Jumps | None
+        ) -> Any:
             num_chains, size = states.position.shape
             # The mass, in whitened coordinates.
             more = (jnp.ones(size, states.position.dtype),) if method.has_mass else ()
 
-            def one_chain(key: Key, state: Any) -> Any:
-                state, info = method.kernel(key, state, density(at), step_size, *more)
+            def one_chain(key: Key, state: Any, step_size: Array) -> Any:
+                step_key, jump_key = jax.random.split(key)
+                state, info = method.kernel(step_key, state, density(at), step_size, *more)
+                if jumps is not None:
+                    state = jump(jump_key, state, density(at), jumps)
                 return state, info.acceptance_rate
 
-            return jax.vmap(one_chain)(jax.random.split(key, num_chains), states)
+            return jax.vmap(one_chain)(jax.random.split(key, num_chains), states, step_sizes)
 
         keys = jax.random.split(key, len(at.mode))
-        return jax.vmap(one_block, axis_name=SIDE_BY_SIDE)(keys, states, step_size, at)
+        return jax.vmap(one_block, axis_name=SIDE_BY_SIDE)(keys, states, step_sizes, at, jumps)
 
     return init, step

@@ -17,14 +17,14 @@ import numpy as np
 
 from marginax.likelihood.climbs import Maximum
 from marginax.likelihood.newton import Climb, Local, climb
-from marginax.likelihood.results import LikelihoodFunction
+from marginax.likelihood.results import LikelihoodFunction, modes_of
 from marginax.model import parameter_table
 from marginax.model.problem import Problem
 
 __all__ = ["profile_interval", "profile_of"]
 
 MOST_EVALUATIONS = 25
-FARTHEST = 50.0  # in standard errors, or on the reals: beyond it the likelihood does not fall
+FARTHEST = 50.0  # in standard errors: beyond it the likelihood does not fall
 STEEP = 3.0  # quantiles: so far above the one asked for r is not linear, and the bracket is halved
 
 
@@ -110,7 +110,7 @@ def profile_interval(
     """
     size = standard_error if math.isfinite(standard_error) and standard_error > 0 else 1.0
     evaluate = function.evaluate_finely or function.evaluate
-    extra = best.extra[0] if isinstance(best.extra, tuple) else best.extra
+    extra = modes_of(best.extra)
     top = evaluate(theta, extra).value  # by the same rule as what it is compared with
     others = np.arange(len(theta)) != index
 
@@ -125,7 +125,7 @@ def profile_interval(
 
             return climb(part, near, extra, max_steps=30, negligible=1e-6)
 
-        far = FARTHEST * max(size, 1.0)
+        far = FARTHEST * size
         return sign * _end(profiled, theta[others], top, quantile, quantile * size, far)
 
     return float(theta[index] + side(-1.0)), float(theta[index] + side(1.0))

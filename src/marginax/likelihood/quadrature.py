@@ -1,10 +1,19 @@
-r"""log p_theta(y) of a grouped problem by adaptive Gauss-Hermite quadrature, group by group.
+r"""log p_theta(y) of a grouped problem by quadrature, group by group.
 
-    log p_theta(y_g) = log sum_k w_k exp(|xi_k|^2 + l_g(theta, m_g + sqrt(2) R_g xi_k))
-                       + (p / 2) log 2 + log |det R_g|
+    log p_theta(y_g) = log sum_m a_m sum_k w_k exp(l_g(theta, x_mk)) / q_g(x_mk),
+    x_mk = m_m + R_m z_k
 
-with the mode m_g of the group's posterior and R_g R_g^T the inverse of its curvature. Nodes do not
-move in derivatives with respect to theta, which are then those of the integral.
+with the modes m_m of the group's posterior and R_m R_m^T the inverse of its curvature there (see
+`proposals`); with one mode and Gauss-Hermite nodes z_k that is adaptive Gauss-Hermite quadrature.
+Nodes do not move in derivatives with respect to theta, which are then those of the integral.
+
+Rules form a ladder, and the one that is used is checked by the next: value and gradient of both
+must agree. From the second on they are made for posteriors that are far from Gaussian:
+
+    z = sinh(b t) / b,   t evenly spaced
+
+is nearly even around a mode and reaches thousands of its widths out, so that long tails, and a
+narrow peak in a wide shoulder, are seen.
 """
 
 import math
@@ -19,9 +28,17 @@ from jaxtyping import Array, Float
 
 from marginax._core.processes import whole
 from marginax._core.programs import KEPT, ById
-from marginax.likelihood.blocks import Blocks, as_blocks, chunk_of, finite_values, in_chunks, place
-from marginax.likelihood.modes import Laplace
+from marginax.likelihood.blocks import Blocks, as_blocks, chunk_of, finite_values, in_chunks
+from marginax.likelihood.mode_search import mode_search
 from marginax.likelihood.newton import Local
+from marginax.likelihood.proposals import (
+    Proposal,
+    as_modes,
+    gaussian_log_density,
+    log_densities_of,
+    points_of,
+    proposer,
+)
 from marginax.likelihood.results import LikelihoodFunction, QuadratureLikelihood
 from marginax.model.problem import Problem
 from marginax.typing import Data
@@ -30,13 +47,38 @@ __all__ = [
     "GroupMoments",
     "MOST_DIMENSIONS",
     "ORDERS",
-    "nodes_and_weights",
+    "Rule",
     "quadrature",
     "quadrature_likelihood",
+    "rules",
 ]
 
 MOST_DIMENSIONS = 3  # dimensions of a group's latent; beyond it the nodes are too many
-ORDERS = {1: 25, 2: 15, 3: 11}  # nodes per dimension
+ORDERS = {1: 25, 2: 15, 3: 11}  # Gauss-Hermite nodes per dimension
+BEND = 0.5  # b above: evenly spaced nodes near the mode, e^(b t) further out
+# The finer rules by dimension: Gauss-Hermite orders, or spacing and reach of t.
+FINER: dict[int, tuple[int | tuple[float, float], ...]] = {
+    1: ((0.25, 16.0), (0.0625, 16.0), (0.03125, 16.0)),
+    2: ((0.5, 10.0), (0.25, 10.0), (0.125, 10.0)),
+    3: (19, (0.6, 9.0), (0.4, 9.0)),
+}
+MOST_NODES = 2**28  # of all groups together: beyond it no finer rule is tried
+
+
+class Rule(NamedTuple):
+    """A product rule for expectations under the standard Gaussian.
+
+    Attributes:
+        nodes: [K, size].
+        log_weights: of every node; their exponentials add up to 1, nearly.
+        words: which rule, for the summary.
+        num_nodes: per dimension.
+    """
+
+    nodes: np.ndarray
+    log_weights: np.ndarray
+    words: str
+    num_nodes: int
 
 
 class GroupMoments(NamedTuple):
@@ -46,116 +88,187 @@ class GroupMoments(NamedTuple):
         log_marginal: log p_theta(y_g), one per group.
         mean: E[x_g | y_g], on the reals.
         variance: Var[x_g | y_g], coordinate by coordinate.
-        num_undefined: nodes at which the log density is NaN.
+        undefined: the share of the Gaussians at the modes where the log density is NaN.
     """
 
     log_marginal: Float[Array, " groups"]
     mean: Float[Array, "groups p"]
     variance: Float[Array, "groups p"]
-    num_undefined: Any
+    undefined: Any
 
 
-def nodes_and_weights(size: int, order: int) -> tuple[np.ndarray, np.ndarray]:
-    """A product rule: nodes [K, size], and log weights that include exp(|xi|^2)."""
+@lru_cache
+def gauss_hermite(size: int, order: int) -> Rule:
+    """Exact for polynomials beside a Gaussian."""
     xi, w = np.polynomial.hermite.hermgauss(order)
-    grids = np.meshgrid(*[xi] * size, indexing="ij")
-    logs = np.meshgrid(*[np.log(w) + xi**2] * size, indexing="ij")
-    return (
-        np.stack([grid.ravel() for grid in grids], axis=1),
-        np.sum([log.ravel() for log in logs], axis=0),
+    words = f"adaptive Gauss-Hermite quadrature, {order} nodes per dimension"
+    return _product(size, math.sqrt(2) * xi, np.log(w) - 0.5 * math.log(math.pi), words)
+
+
+@lru_cache
+def far_reaching(size: int, spacing: float, reach: float) -> Rule:
+    """The trapezium rule in t, for densities with long tails or wide shoulders."""
+    t = spacing * np.arange(-round(reach / spacing), round(reach / spacing) + 1)
+    z = np.sinh(BEND * t) / BEND
+    log_weights = np.log(spacing * np.cosh(BEND * t)) - 0.5 * z**2 - 0.5 * math.log(2 * math.pi)
+    words = f"adaptive quadrature far into the tails, {len(t)} nodes per dimension"
+    return _product(size, z, log_weights, words)
+
+
+def _product(size: int, z: np.ndarray, log_weights: np.ndarray, words: str) -> Rule:
+    grids = np.meshgrid(*[z] * size, indexing="ij")
+    logs = np.meshgrid(*[log_weights] * size, indexing="ij")
+    nodes = np.stack([grid.ravel() for grid in grids], axis=1)
+    return Rule(nodes, np.sum([log.ravel() for log in logs], axis=0), words, len(z))
+
+
+def rules(size: int, order: int | None = None) -> tuple[Rule, ...]:
+    """The ladder for groups of this many latents; its last only checks the one before it.
+
+    Args:
+        size: of a group's latent.
+        order: Gauss-Hermite nodes of the first rule, if not the usual number.
+    """
+    finer = (
+        gauss_hermite(size, one) if isinstance(one, int) else far_reaching(size, *one)
+        for one in FINER[size]
     )
+    return (gauss_hermite(size, order or ORDERS[size]), *finer)
 
 
-def quadrature(blocks: Blocks, theta: Array, at: Laplace, data: Data, order: int) -> GroupMoments:
-    """The groups' log marginal likelihoods and posterior moments, with nodes placed at `at`."""
-    size = at.mode.shape[1]
-    nodes, log_weights = (
-        jnp.asarray(part, at.mode.dtype) for part in nodes_and_weights(size, order)
-    )
-
-    at = jax.lax.stop_gradient(at)
-    points = at.mode[None] + math.sqrt(2) * jnp.einsum("kq,bpq->kbp", nodes, at.root)
+def quadrature(
+    blocks: Blocks, theta: Array, proposal: Proposal, data: Data, rule: Rule
+) -> GroupMoments:
+    """The groups' log marginal likelihoods and posterior moments, by nodes around their modes."""
+    proposal = jax.lax.stop_gradient(proposal)
+    dtype = proposal.at.mode.dtype
+    nodes, log_weights = jnp.asarray(rule.nodes, dtype), jnp.asarray(rule.log_weights, dtype)
+    points = points_of(proposal, nodes)
+    log_q, log_share = log_densities_of(proposal, nodes, gaussian_log_density)
+    weights = jnp.tile(log_weights, len(proposal.log_share))
+    log_weights = log_share - log_q + weights[:, None]
     values, undefined = finite_values(
-        lambda x: blocks.log_densities(theta, x, data), points, at.mode
+        lambda x: blocks.log_densities(theta, x, data), points, proposal.at.mode[0], log_weights
     )
-    terms = values + log_weights[:, None]
+    terms = values + log_weights
+    # Beside a part without a share, or too narrow for numbers, there is nothing to add.
+    terms = jnp.where(jnp.isneginf(log_share) | jnp.isnan(terms), -jnp.inf, terms)
     total = jax.nn.logsumexp(terms, axis=0)
     share = jnp.exp(terms - total[None])
     mean = jnp.einsum("kb,kbp->bp", share, points)
     variance = jnp.einsum("kb,kbp->bp", share, (points - mean[None]) ** 2)
-    return GroupMoments(total + size / 2 * math.log(2) + at.log_root, mean, variance, undefined)
+    # Far out, where a posterior has nothing, a density may well be NaN (0 times infinity).
+    beside = jnp.where(undefined, jnp.exp(weights[:, None] + log_share), 0)
+    return GroupMoments(total, mean, variance, jnp.sum(beside, axis=0))
 
 
 def quadrature_likelihood(
-    problem: Problem, mesh: Mesh | None = None, *, order: int | None = None
+    problem: Problem, mesh: Mesh | None = None, *, order: int | None = None, rung: int = 0
 ) -> LikelihoodFunction:
     """Exact up to the error of the rule, which a finer one tells.
 
     Args:
         problem: grouped, in double precision.
         mesh: of devices that share the groups.
-        order: nodes per dimension, if not the usual number.
+        order: Gauss-Hermite nodes per dimension of the first rule, if not the usual number.
+        rung: which rule of the ladder.
     """
     blocks = as_blocks(problem, mesh)
-    order = order or ORDERS[blocks.start.shape[1]]
-
-    local, two_rules = _compiled(blocks.bare, order)
-    chunks = in_chunks(blocks, order ** blocks.start.shape[1])
+    num_blocks, size = blocks.start.shape
+    ladder = rules(size, order)
+    rule, check = ladder[rung], ladder[rung + 1]
+    local, two_rules = _compiled(blocks.bare, order, rung)
+    propose = proposer(blocks)
 
     def evaluate(theta: np.ndarray, start: Array) -> Local:
-        parts = [local(jnp.asarray(theta), start[rows], chunk_of(blocks, rows)) for rows in chunks]
-        values, gradients, hessians, modes = zip(*parts, strict=True)
+        modes = as_modes(start)
+        parts, onwards = [], []
+        for rows in in_chunks(blocks, len(modes) * len(rule.nodes)):
+            proposal, further = propose(theta, modes[:, rows], rows)
+            parts.append(local(jnp.asarray(theta), proposal, chunk_of(blocks, rows)))
+            onwards.append(further)
+        values, gradients, hessians = zip(*jax.device_get(parts), strict=True)
         return Local(
-            float(np.sum(jax.device_get(values))),
-            np.sum(jax.device_get(gradients), axis=0),
-            np.sum(jax.device_get(hessians), axis=0),
-            jnp.concatenate(modes),
+            float(np.sum(values)),
+            np.sum(gradients, axis=0),
+            np.sum(hessians, axis=0),
+            jnp.concatenate(onwards, axis=1),
         )
 
     def describe(theta: np.ndarray, start: Array) -> QuadratureLikelihood:
+        modes = as_modes(start)
         by_chunk = [
-            two_rules(jnp.asarray(theta), start[rows], chunk_of(blocks, rows)) for rows in chunks
+            two_rules(
+                jnp.asarray(theta),
+                propose(theta, modes[:, rows], rows)[0],
+                chunk_of(blocks, rows),
+            )
+            for rows in in_chunks(blocks, len(modes) * len(check.nodes))
         ]
+        score_errors = np.sum([np.asarray(scores) for *_, scores in by_chunk], axis=0)
         coarse, fine = jax.tree.map(
-            lambda *parts: np.concatenate([whole(part) for part in parts]), *by_chunk
+            lambda *parts: np.concatenate([whole(part) for part in parts]),
+            *[both for *both, _ in by_chunk],
         )
         difference = np.abs(np.asarray(fine.log_marginal - coarse.log_marginal))
-        num_points = len(difference) * (order + 4) ** start.shape[1]
         return QuadratureLikelihood(
             log_likelihood=float(np.sum(fine.log_marginal)),
             error=float(np.sum(difference)),
             by_group=np.asarray(fine.log_marginal),
             mean=np.asarray(fine.mean),
             sd=np.sqrt(np.asarray(fine.variance)),
-            undefined=float(np.sum(fine.num_undefined)) / num_points,
-            num_nodes=order + 4,
+            undefined=float(np.mean(fine.undefined)),
+            num_nodes=check.num_nodes,
+            rule=check.words,
+            score_error=score_errors,
+            num_modes=len(modes),
         )
 
-    return LikelihoodFunction(blocks.start, evaluate, describe)
+    def finer() -> LikelihoodFunction:
+        return quadrature_likelihood(problem, mesh, order=order, rung=rung + 1)
+
+    has_finer = rung + 2 < len(ladder) and num_blocks * len(ladder[rung + 2].nodes) < MOST_NODES
+    return LikelihoodFunction(
+        blocks.start,
+        evaluate,
+        describe,
+        finer=finer if has_finer else None,
+        other_modes=mode_search(blocks),
+    )
 
 
 @lru_cache(KEPT)
-def _compiled(bare: ById, order: int) -> tuple[Any, Any]:
+def _compiled(bare: ById, order: int | None, rung: int) -> tuple[Any, Any]:
     """The likelihood with its derivatives, and the likelihood by two rules."""
     blocks = bare.value
 
-    def total(theta: Array, at: Laplace, data: Any) -> Array:
-        return jnp.sum(quadrature(blocks, theta, at, data, order).log_marginal)
+    def total(theta: Array, proposal: Proposal, data: Any, rule: Rule) -> Any:
+        moments = quadrature(blocks, theta, proposal, data, rule)
+        return jnp.sum(moments.log_marginal), moments
+
+    def rule_of(rung: int, proposal: Proposal) -> Rule:
+        return rules(proposal.at.mode.shape[-1], order)[rung]
 
     @jax.jit
-    def local(theta: Array, start: Array, data: Any) -> Any:
-        at = place(blocks, theta, start, data)
+    def local(theta: Array, proposal: Proposal, data: Any) -> Any:
+        rule = rule_of(rung, proposal)
 
         def gradient(theta: Array) -> Any:  # once traced for value, gradient and Hessian
-            value, slope = jax.value_and_grad(total)(theta, at, data)
+            (value, _), slope = jax.value_and_grad(total, has_aux=True)(theta, proposal, data, rule)
             return slope, (value, slope)
 
         hessian, (value, slope) = jax.jacfwd(gradient, has_aux=True)(theta)
-        return value, slope, hessian, at.mode
+        return value, slope, hessian
 
     @jax.jit
-    def two_rules(theta: Array, start: Array, data: Any) -> Any:
-        at = place(blocks, theta, start, data)
-        return tuple(quadrature(blocks, theta, at, data, nodes) for nodes in (order, order + 4))
+    def two_rules(theta: Array, proposal: Proposal, data: Any) -> Any:
+        scores, moments = zip(
+            *(
+                jax.grad(total, has_aux=True)(theta, proposal, data, rule_of(k, proposal))
+                for k in (rung, rung + 1)
+            ),
+            strict=True,
+        )
+        return *moments, scores[1] - scores[0]
 
     return local, two_rules

@@ -12,19 +12,25 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from jaxtyping import Array
 
+from marginax.likelihood.mode_search import ModeSearch
 from marginax.likelihood.newton import Local
 
 __all__ = [
     "DrawsLikelihood",
+    "FineStart",
     "ImportanceLikelihood",
     "Likelihood",
     "LikelihoodFunction",
     "QuadratureLikelihood",
+    "modes_of",
 ]
 
 WORST_PARETO_K = 0.7  # above it the sum of the weights cannot be believed
 FEWEST_EFFECTIVE = 200
+NOTHING = 1e-9  # a share of the density that is too small to matter
 LARGEST_DIFFERENCE = 0.05  # of two quadrature rules, in the log likelihood
+# Two rules agree: in the log likelihood, and in standard errors by which the estimate would move.
+GOOD_VALUE, GOOD_SHIFT = 1e-3, 0.003
 
 
 @dataclass(frozen=True)
@@ -37,8 +43,12 @@ class QuadratureLikelihood:
         by_group: log p_theta(y_g).
         mean: posterior means of the latent, on the reals, a row per group.
         sd: posterior standard deviations.
-        undefined: the share of nodes at which the log density was NaN.
-        num_nodes: per dimension.
+        undefined: the share of the Gaussians at the modes where the log density was NaN.
+        num_nodes: per dimension and mode.
+        rule: which rule, in words.
+        score_error: by how much the gradient by the coarser rule differs.
+        num_modes: of the group that has most.
+        modes_complete: whether the search for other modes came to an end.
     """
 
     log_likelihood: float
@@ -48,11 +58,28 @@ class QuadratureLikelihood:
     sd: np.ndarray
     undefined: float
     num_nodes: int
+    rule: str = "quadrature"
+    score_error: np.ndarray | float = 0.0
+    num_modes: int = 1
+    modes_complete: bool = True
 
     @property
     def method(self) -> str:
         """How it was found, in words."""
-        return f"adaptive Gauss-Hermite quadrature, {self.num_nodes} nodes per dimension"
+        return self.rule + _around(self.num_modes)
+
+    def is_accurate(self, hessian: np.ndarray) -> bool:
+        """Whether a finer rule would change value and estimate by next to nothing.
+
+        Args:
+            hessian: of the log likelihood, which tells how far an error of the gradient moves it.
+        """
+        size = np.sqrt(np.maximum(np.abs(np.diag(hessian)), np.finfo(float).tiny))
+        curvature = -hessian / np.outer(size, size)
+        w, v = np.linalg.eigh((curvature + curvature.T) / 2)
+        clear = w > 1e-6  # a flat direction has no standard error to compare with
+        moved = (v.T @ (self.score_error / size))[clear] / w[clear]
+        return bool(self.error <= GOOD_VALUE and np.all(moved**2 * w[clear] <= GOOD_SHIFT**2))
 
     @property
     def quality(self) -> str:
@@ -69,10 +96,10 @@ class QuadratureLikelihood:
         said = []
         if self.error > LARGEST_DIFFERENCE:
             said.append(
-                f"Two quadrature rules differ by {self.error:.2g} in the log likelihood: the "
-                "posteriors of the groups are far from Gaussian."
+                f"Two quadrature rules, the finer with {self.num_nodes} nodes per dimension, "
+                f"differ by {self.error:.2g} in the log likelihood: it is known no better."
             )
-        return said + _of_undefined(self.undefined)
+        return said + _of_modes(self.modes_complete) + _of_undefined(self.undefined)
 
 
 @dataclass(frozen=True)
@@ -92,6 +119,8 @@ class ImportanceLikelihood:
         pareto_k: of the worst block's weights, which should be below 0.7; None if all weights are
             equal, as for a Gaussian posterior: nothing could be better.
         score_covariance: of the gradient's Monte Carlo error.
+        num_modes: of the block that has most.
+        modes_complete: whether the search for other modes came to an end.
     """
 
     log_likelihood: float
@@ -105,11 +134,15 @@ class ImportanceLikelihood:
     effective_draws: float
     pareto_k: float | None
     score_covariance: np.ndarray
+    num_modes: int = 1
+    modes_complete: bool = True
 
     @property
     def method(self) -> str:
         """How it was found, in words."""
-        return f"importance sampling, {self.num_draws} draws from a {self.proposal} at the mode"
+        place = "the mode" if self.num_modes == 1 else "every mode"
+        draws = f"importance sampling, {self.num_draws} draws from a {self.proposal} at {place}"
+        return draws + _around(self.num_modes)
 
     @property
     def quality(self) -> str:
@@ -123,7 +156,8 @@ class ImportanceLikelihood:
 
     def warnings(self) -> list[str]:
         """Reasons to doubt the value, a sentence each."""
-        return _of_weights(self, "Importance sampling") + _of_undefined(self.undefined)
+        said = _of_weights(self, "Importance sampling") + _of_modes(self.modes_complete)
+        return said + _of_undefined(self.undefined)
 
 
 @dataclass(frozen=True)
@@ -184,13 +218,17 @@ class LikelihoodFunction(NamedTuple):
     """log p_theta(y) for flat theta on the reals, so that climbing it is written once.
 
     Attributes:
-        start: what the first evaluation starts its mode search from, [blocks, size].
+        start: what the first evaluation starts its mode search from, [blocks, size]; with several
+            modes [modes, blocks, size].
         evaluate: `evaluate(theta, start) -> Local`.
         describe: `describe(theta, start) -> Likelihood`, the value that is reported.
         evaluate_finely: the same with a Hessian that takes longer and is free of the draws' noise,
             for the last steps; None where `evaluate` has no noise.
         adapt: `adapt(theta, start)` is the same likelihood with draws that suit theta; None where
             there are no draws.
+        finer: `finer()` is the same likelihood by the next finer rule; None where there is none.
+        other_modes: `other_modes(theta, start)` looks for modes beside those in start; None where
+            there is nothing to look for.
     """
 
     start: Array
@@ -198,6 +236,25 @@ class LikelihoodFunction(NamedTuple):
     describe: Callable[[np.ndarray, Any], Likelihood]
     evaluate_finely: Callable[[np.ndarray, Any], Local] | None = None
     adapt: "Callable[[np.ndarray, Any], LikelihoodFunction] | None" = None
+    finer: "Callable[[], LikelihoodFunction] | None" = None
+    other_modes: Callable[[np.ndarray, Any], ModeSearch] | None = None
+
+
+class FineStart(NamedTuple):
+    """What an evaluation with a Hessian that takes long hands on to the next.
+
+    Attributes:
+        modes: as `LikelihoodFunction.start`.
+        curvature: the Hessian and where it was taken, to be used again nearby.
+    """
+
+    modes: Array
+    curvature: Any
+
+
+def modes_of(extra: Any) -> Any:
+    """The modes in what an evaluation handed on."""
+    return extra.modes if isinstance(extra, FineStart) else extra
 
 
 def _is_reliable(value: ImportanceLikelihood | DrawsLikelihood) -> bool:
@@ -222,8 +279,21 @@ def _of_weights(value: ImportanceLikelihood | DrawsLikelihood, what: str) -> lis
     ]
 
 
+def _around(num_modes: int) -> str:
+    return "" if num_modes == 1 else f", around up to {num_modes} modes of a posterior"
+
+
+def _of_modes(complete: bool) -> list[str]:
+    if complete:
+        return []
+    return [
+        "The posterior of the latents has several modes, and every search from other points found "
+        "more: the likelihood is too low by those not found, and the estimate may be another."
+    ]
+
+
 def _of_undefined(share: float) -> list[str]:
-    if share == 0:
+    if share < NOTHING:
         return []
     return [
         f"log_joint was NaN at {share:.1%} of the points of the integral, which counted as zero "

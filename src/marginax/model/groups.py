@@ -1,12 +1,16 @@
 """Groups: long tables as arrays over them, and checks that a model's groups are what it says."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from marginax._core.at_start import check_shapes
+from marginax._core.checks import check_scalar
+from marginax._core.precision import as_numbers
+from marginax.model.slips import moved
 from marginax.typing import Data, Latent, LogDensity, Theta
 
 __all__ = [
@@ -15,6 +19,7 @@ __all__ = [
     "check_one_number",
     "interacting",
     "pad_groups",
+    "padded",
     "shared_axis",
 ]
 
@@ -24,11 +29,12 @@ def pad_groups(groups: Any, **columns: Any) -> dict[str, np.ndarray]:
 
     Args:
         groups: the group of every row; groups are ordered as `numpy.unique` orders them.
-        columns: values per row.
+        columns: values per row, numbers.
 
     Returns:
         The columns, padded with their own first value in each group, and "mask", 1.0 for what is
-        observed and 0.0 for padding: multiply log likelihood terms by it.
+        observed and 0.0 for padding: multiply log likelihood terms by it. `Problem.grouped` knows
+        it by that name, and warns if the log joint reads padding.
 
     Example:
         >>> padded = pad_groups(["a", "b", "a"], y=[1.0, 2.0, 3.0])
@@ -44,14 +50,24 @@ def pad_groups(groups: Any, **columns: Any) -> dict[str, np.ndarray]:
         raise ValueError(
             "There are no rows: groups is empty. Give the group of every observation, at least one."
         )
-    labels, index = np.unique(np.asarray(groups), return_inverse=True)
+    return padded(groups, {name: _numbers(name, column) for name, column in columns.items()})
+
+
+def padded(groups: Any, columns: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """The same of columns that may be of any kind, such as those of a file.
+
+    Args:
+        groups: the group of every row.
+        columns: values per row, by name.
+    """
+    labels, index = np.unique(_labels(groups), return_inverse=True)
     counts = np.bincount(index, minlength=len(labels))
     order = np.argsort(index, kind="stable")
     first = np.concatenate([[0], np.cumsum(counts)[:-1]])
     place = np.arange(len(index)) - np.repeat(first, counts)
     mask = np.zeros((len(labels), counts.max()))
     mask[index[order], place] = 1.0
-    padded = {"mask": mask}
+    tables = {"mask": mask}
     for name, column in columns.items():
         values = np.asarray(column)
         if len(values) != len(index):
@@ -60,8 +76,39 @@ def pad_groups(groups: Any, **columns: Any) -> dict[str, np.ndarray]:
             )
         table = np.repeat(values[order][first][:, None], counts.max(), axis=1)
         table[index[order], place] = values[order]
-        padded[name] = table
-    return padded
+        tables[name] = table
+    return tables
+
+
+def _numbers(name: str, column: Any) -> np.ndarray:
+    return np.asarray(as_numbers(column, f"Column {name!r}"))
+
+
+def _labels(groups: Any) -> np.ndarray:
+    """The group of every row; refuses rows whose group is missing."""
+    labels = np.asarray(groups)
+    # What is missing is not even itself (NaN, NaT), or None, or cannot say (pandas.NA).
+    kinds = labels.dtype.kind
+    missing = np.zeros(labels.shape, bool)
+    if kinds in "fcmM":
+        missing = labels != labels
+    elif kinds == "O":
+        missing = np.array([one is None or not _is_itself(one) for one in labels.ravel()])
+    if np.any(missing):
+        rows = np.flatnonzero(missing)
+        raise ValueError(
+            f"groups has no label for {rows.size} of {labels.size} rows, the first in row "
+            f"{rows[0]} ({labels.ravel()[rows[0]]}): rows without a group belong to none, and not "
+            "together. Leave them out, or give them labels."
+        )
+    return labels
+
+
+def _is_itself(label: Any) -> bool:
+    try:
+        return bool(label == label)
+    except TypeError:
+        return False
 
 
 def shared_axis(data: Data) -> int:
@@ -80,31 +127,27 @@ def shared_axis(data: Data) -> int:
 def check_one_number(log_joint: LogDensity, theta: Theta, latent: Latent, data: Data) -> None:
     """The sum over groups would hide a group's log joint that is not one number."""
     one = jax.tree.map(lambda leaf: leaf[0], data)
-    shape = _shape(log_joint, theta, latent, one)
-    if shape not in ((), None):
+    value = check_shapes(log_joint, theta, latent, one, "log_joint of one group")
+    shape = getattr(value, "shape", ())
+    if shape != ():
         raise ValueError(
             f"log_joint of one group returns an array of shape {shape}, but it must be one number: "
             "sum over the group's observations."
         )
+    check_scalar(value)
 
 
 def check_one_each(log_joints: LogDensity, theta: Theta, latent: Latent, data: Data) -> None:
     """The same for the log joints of all groups at once."""
     num_groups = jax.tree.leaves(latent)[0].shape[0]
-    shape = _shape(log_joints, theta, latent, data)
-    if shape not in ((num_groups,), None):
+    what = f"log_joint of {num_groups} groups at once"
+    value = check_shapes(log_joints, theta, latent, data, what)
+    shape = getattr(value, "shape", None)
+    if shape != (num_groups,):
         raise ValueError(
-            f"log_joint of {num_groups} groups at once returns an array of shape {shape}, but it "
-            f"must have one number per group, shape ({num_groups},)."
+            f"{what} returns {'no array' if shape is None else f'an array of shape {shape}'}, but "
+            f"it must have one number per group, shape ({num_groups},)."
         )
-
-
-def _shape(log_joint: LogDensity, theta: Theta, latent: Latent, data: Data) -> Any:
-    """Of what it returns, or None if it fails: `check_log_joint` says in words what is wrong."""
-    try:
-        return jnp.shape(jax.eval_shape(log_joint, theta, latent, data))
-    except Exception:
-        return None
 
 
 def check_apart(log_joints: LogDensity, theta: Theta, latent: Latent, data: Data) -> None:
@@ -119,15 +162,9 @@ def check_apart(log_joints: LogDensity, theta: Theta, latent: Latent, data: Data
         data: handed on.
     """
     random = np.random.default_rng(0)
-
-    def moved(tree: Any, size: float) -> Any:
-        return jax.tree.map(
-            lambda leaf: leaf + jnp.asarray(size * random.normal(size=leaf.shape), leaf.dtype), tree
-        )
-
     find = interacting(log_joints)
     for of_theta, of_latent in ((0.0, 0.1), (0.3, 1.0), (1.0, 3.0)):
-        wrong = find(moved(theta, of_theta), moved(latent, of_latent), data)
+        wrong = find(moved(random, theta, of_theta), moved(random, latent, of_latent), data)
         if wrong.size:
             num_groups = jax.tree.leaves(latent)[0].shape[0]
             raise ValueError(

@@ -9,9 +9,10 @@ import numpy as np
 from jax.tree_util import keystr, tree_flatten_with_path
 from jaxtyping import Array, PyTree
 
+from marginax._core.precision import Held, as_numbers, hold
 from marginax.typing import Data, Theta
 
-__all__ = ["as_arrays", "check_names", "lengths", "path_name", "widened"]
+__all__ = ["as_starts", "check_names", "lengths", "path_name", "widened"]
 
 
 def lengths(data: Data) -> list[tuple[int, ...]]:
@@ -45,21 +46,34 @@ def widened(tree: PyTree) -> PyTree:
     return jax.tree.map(widen, tree)
 
 
-def as_arrays(tree: PyTree, name: str) -> PyTree:
-    """Real arrays of a definite dtype; refuses what is not real numbers."""
+def as_starts(tree: PyTree, name: str) -> Held:
+    """Real arrays of a definite dtype, beside the same as given; refuses what is not real numbers.
+
+    Floats of less than 32 bits become JAX's own: an estimate has to have more digits than that.
+
+    Args:
+        tree: where theta, or a latent, starts.
+        name: which of them.
+    """
     for path, leaf in tree_flatten_with_path(tree)[0]:
-        kind = jnp.asarray(leaf).dtype.kind
-        if kind not in "fiu" or (kind in "iub" and not isinstance(leaf, int)):
+        dtype = as_numbers(leaf, f"{name}{keystr(path)}").dtype
+        if dtype.kind not in "fiu" or (dtype.kind in "iu" and not isinstance(leaf, int)):
             advice = "A discrete latent has no gradient: sum it out of log_joint."
             advice = "Give floats, `jnp.zeros(3)` or 0.0." if name == "theta" else advice
             raise TypeError(
-                f"{name}{keystr(path)} has dtype {jnp.asarray(leaf).dtype}, but {name} must be "
-                f"real numbers. {advice}"
+                f"{name}{keystr(path)} has dtype {dtype}, but {name} must be real numbers. {advice}"
             )
+    if not sum(np.size(leaf) for leaf in jax.tree.leaves(tree)):
+        advice = "to estimate" if name == "theta" else "to integrate out"
+        raise ValueError(
+            f"{name} has no numbers in it, so there is nothing {advice}. Give a number, an array "
+            f"or a dict of them, such as {name}={{'a': 0.0}}."
+        )
 
-    def as_array(leaf: Any) -> Array:
-        dtype = jnp.asarray(leaf).dtype
-        # A definite dtype also for 0.0, so that nothing compiles twice.
-        return jnp.asarray(leaf, dtype if dtype.kind == "f" else jnp.result_type(leaf, float))
+    def definite(leaf: Any) -> Any:
+        # A definite dtype also for 0 and 0.0, so that nothing compiles twice.
+        if isinstance(leaf, jax.Array):
+            return jnp.asarray(leaf, leaf.dtype)
+        return np.asarray(leaf, float) if isinstance(leaf, int | float) else leaf
 
-    return jax.tree.map(as_array, tree)
+    return hold(jax.tree.map(definite, tree), name, spread=False)

@@ -17,8 +17,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
+from marginax._core.checks import is_traced
 from marginax.typing import Data, Latent, LogDensity, Particles, Theta
 
 __all__ = ["Batching", "LogJoint", "as_log_joint", "structure_called", "take_rows"]
@@ -109,9 +111,16 @@ def as_log_joint(log_joint: LogDensity) -> LogJoint:
     return log_joint if isinstance(log_joint, LogJoint) else LogJoint(log_joint)
 
 
-def take_rows(data: Data, rows: Array) -> Data:
-    """Rows of every leaf of the data."""
-    return jax.tree.map(lambda leaf: jnp.take(leaf, rows, axis=0), data)
+def take_rows(data: Data, rows: Array | np.ndarray) -> Data:
+    """Rows of every leaf of the data; those of a leaf on the host stay there."""
+    return jax.tree.map(
+        lambda leaf: (
+            leaf[np.asarray(rows)]
+            if isinstance(leaf, np.ndarray) and not is_traced(rows)
+            else jnp.take(leaf, rows, axis=0)
+        ),
+        data,
+    )
 
 
 _called: ContextVar[list[LogJoint] | None] = ContextVar("called", default=None)

@@ -4,7 +4,9 @@ A leaf is shown entry by entry, except where its transform says otherwise: of a 
 Cholesky factor the correlations are shown, not the factor.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from functools import wraps
 from typing import Any
 
 import jax
@@ -22,6 +24,8 @@ from marginax.typing import Theta
 
 __all__ = [
     "unconstrained_names",
+    "constrained_theta",
+    "in_its_precision",
     "intervals",
     "jacobian",
     "sole_coordinates",
@@ -31,12 +35,38 @@ __all__ = [
 ]
 
 
+def _precision_of(problem: Problem) -> AbstractContextManager[Any]:
+    """In which a problem's numbers are: float64 also where JAX has it switched off by now."""
+    leaves = jax.tree.leaves(problem.theta)
+    double = any(np.dtype(leaf.dtype) == np.float64 for leaf in leaves)
+    return jax.enable_x64(True) if double else nullcontext()
+
+
+def in_its_precision(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function of a problem, computed in the problem's own precision."""
+
+    @wraps(function)
+    def wrapped(problem: Problem, *arguments: Any) -> Any:
+        with _precision_of(problem):
+            return function(problem, *arguments)
+
+    return wrapped
+
+
+@in_its_precision
 def unravel_theta(problem: Problem, flat: np.ndarray) -> Theta:
     """theta on the reals as a tree, from its flat numbers."""
     start, unravel = ravel_pytree(problem.start_theta())
     return unravel(jnp.asarray(flat, start.dtype))
 
 
+@in_its_precision
+def constrained_theta(problem: Problem, theta: Theta) -> Theta:
+    """theta on its constrained scale, from the reals."""
+    return problem.constrained_theta(theta)
+
+
+@in_its_precision
 def jacobian(problem: Problem, flat: np.ndarray) -> np.ndarray:
     """Of the numbers of a table in those on the reals: [displayed, reals]."""
     start, unravel = ravel_pytree(problem.start_theta())
@@ -46,6 +76,7 @@ def jacobian(problem: Problem, flat: np.ndarray) -> np.ndarray:
     return np.asarray(derivatives, float)
 
 
+@in_its_precision
 def displayed(problem: Problem, theta: Theta) -> Float[Array, " displayed"]:
     """The numbers of a table, from theta on the reals."""
     leaves = jax.tree.leaves(problem.constrained_theta(theta))
@@ -58,6 +89,7 @@ def displayed(problem: Problem, theta: Theta) -> Float[Array, " displayed"]:
     )
 
 
+@in_its_precision
 def parameter_names(problem: Problem) -> tuple[str, ...]:
     """A name for every number of a table."""
     names: list[str] = []
@@ -75,6 +107,7 @@ def parameter_names(problem: Problem) -> tuple[str, ...]:
     return tuple(names)
 
 
+@in_its_precision
 def unconstrained_names(problem: Problem) -> tuple[str, ...]:
     """A name for every real of theta: that of the table's where the two correspond."""
     names: list[str] = []
@@ -88,6 +121,7 @@ def unconstrained_names(problem: Problem) -> tuple[str, ...]:
     return tuple(names)
 
 
+@in_its_precision
 def sole_coordinates(problem: Problem) -> tuple[int | None, ...]:
     """For every number of a table the one real that it is made of; None if of several."""
     sole: list[int | None] = []
@@ -100,6 +134,7 @@ def sole_coordinates(problem: Problem) -> tuple[int | None, ...]:
     return tuple(sole)
 
 
+@in_its_precision
 def intervals(
     problem: Problem, estimates: np.ndarray, errors: np.ndarray, quantile: float
 ) -> np.ndarray:

@@ -18,12 +18,12 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, PyTree
 
-from marginax._core.checks import check_log_joint, check_start
-from marginax.model.groups import check_apart, check_one_each, check_one_number, shared_axis
-from marginax.model.inputs import as_arrays, check_names, lengths, widened
+from marginax._core.precision import hold
+from marginax.model.groups import shared_axis
+from marginax.model.inputs import as_starts, check_names, lengths, widened
 from marginax.model.log_joint import Batching, LogJoint, as_log_joint, take_rows
+from marginax.model.problem_checks import check_problem
 from marginax.model.transforms.trees import (
-    check_contained,
     forward,
     inverse,
     log_abs_det_jacobian,
@@ -45,17 +45,20 @@ class Problem:
         latent: where one latent starts, constrained scale; its shape matters more than its values.
         data: handed to `log_joint` as its third argument.
         theta_transforms: where theta is not free: a dict or tree like theta whose entries are
-            `transforms` (positive, interval(0, 1), correlation_cholesky(3)); what is left out is
-            free.
+            `transforms` (positive, interval(0, 1), correlation_cholesky(3)), the rest is free.
         latent_transforms: likewise for the latent; the change of volume is added to the density.
-        names: names for the entries of theta, `{"b": ["intercept", "slope"]}`; by default made
-            from the tree.
+        names: for the entries of theta, `{"b": ["intercept", "slope"]}`; otherwise from the tree.
         num_observations: how many there are, for BIC; by default the groups are counted.
-        latent_blocks: how a latent without groups falls into blocks for kernels, as in
-            `kernels.blockwise(blocks=...)`; used where it is too large to be one block.
+        latent_blocks: how a latent without groups falls into blocks, where it is too large to be
+            one, as in `kernels.blockwise(blocks=...)`.
         num_groups: set by `Problem.grouped`.
         group_log_joint: of one group, if `Problem.grouped` was given it.
         group_log_joints: of all groups at once, if `Problem.grouped` was given that.
+        notes: what should be known of how the problem was made, in sentences.
+
+    Attributes:
+        loses_digits: what JAX's precision cannot hold of what was given, a sentence for every leaf;
+            mostly empty. Where it is not, `fit` computes in double precision throughout.
     """
 
     log_joint: LogDensity
@@ -70,9 +73,13 @@ class Problem:
     num_groups: int | None = None
     group_log_joint: LogDensity | None = None
     group_log_joints: LogDensity | None = None
+    notes: tuple[str, ...] = ()
+    loses_digits: list[str] = field(init=False, repr=False, default_factory=list)
+    # As it was given, what was rounded when it became JAX's: of theta, latent and data.
+    _exact: Mapping[str, Any] = field(init=False, repr=False, default_factory=dict)
 
     @classmethod
-    def grouped(
+    def grouped(  # noqa: PLR0913, a constructor: all but two are keywords
         cls,
         log_joint: LogDensity,
         data: Data,
@@ -84,6 +91,7 @@ class Problem:
         names: Mapping[str, Any] | None = None,
         num_observations: int | None = None,
         num_groups: int | None = None,
+        notes: tuple[str, ...] = (),
     ) -> "Problem":
         """A model whose groups are independent given theta.
 
@@ -101,20 +109,19 @@ class Problem:
             names: as above.
             num_observations: as above.
             num_groups: how many there are, if `log_joint` is of all of them.
+            notes: as above.
         """
         at_once = num_groups is not None
         if num_groups is None:
             num_groups = shared_axis(data)
-            groups_log_joint = jax.vmap(log_joint, (None, 0, 0))
-        elif num_groups >= 1:
-            groups_log_joint = log_joint
-        else:
+        if num_groups < 1:
             raise ValueError(f"num_groups is {num_groups}, but there must be at least one group.")
+        groups_log_joint = log_joint if at_once else jax.vmap(log_joint, (None, 0, 0))
 
         def whole(theta: Theta, latent: Latent, data: Data) -> Array:
             return jnp.sum(groups_log_joint(theta, latent, data))
 
-        problem = cls(
+        return cls(
             log_joint=whole,
             theta=theta,
             latent=latent,
@@ -126,38 +133,30 @@ class Problem:
             num_groups=num_groups,
             group_log_joint=None if at_once else log_joint,
             group_log_joints=log_joint if at_once else None,
+            notes=notes,
         )
-        if at_once:
-            check_apart(
-                problem.unconstrained_group_log_joints,
-                problem.start_theta(),
-                problem.start_latent(),
-                problem.data,
-            )
-        return problem
 
     def __post_init__(self) -> None:
         set_field = object.__setattr__  # the one moment at which a frozen problem may change
-        set_field(self, "theta", as_arrays(self.theta, "theta"))
-        set_field(self, "latent", as_arrays(self.latent, "latent"))
+        held = {
+            "theta": as_starts(self.theta, "theta"),
+            "latent": as_starts(self.latent, "latent"),
+            "data": hold(self.data, "data"),
+        }
+        for name, part in held.items():
+            set_field(self, name, part.arrays)
+        exact = {name: part.exact for name, part in held.items() if part.exact is not None}
+        set_field(self, "_exact", exact)
+        set_field(self, "loses_digits", [said for part in held.values() for said in part.lost])
         check_names(self.names, self.theta)
-        set_field(self, "data", jax.tree.map(jnp.asarray, self.data))
-        set_field(
-            self, "theta_transforms", transforms_for(self.theta_transforms, self.theta, "theta")
-        )
-        set_field(
-            self, "latent_transforms", transforms_for(self.latent_transforms, self.latent, "latent")
-        )
-        check_contained(self.theta, self.theta_transforms, "theta")
-        check_contained(self.latent, self.latent_transforms, "latent")
-        latent = jax.tree.map(lambda leaf: leaf[None], self.start_latent())
-        start = check_start(self.start_theta(), latent)
-        if self.group_log_joint is not None:
-            check_one_number(self.group_log_joint, self.theta, self.latent, self.data)
-        if self.group_log_joints is not None:
-            latents = self.constrained_latent(self.start_latent())
-            check_one_each(self.group_log_joints, self.theta, latents, self.data)
-        check_log_joint(self.without_data().unconstrained_log_joint, *start, self.data)
+        for name in ("theta", "latent"):
+            maps = transforms_for(getattr(self, f"{name}_transforms"), getattr(self, name), name)
+            set_field(self, f"{name}_transforms", maps)
+        if self.loses_digits:
+            with jax.enable_x64(True):
+                check_problem(in_double_precision(self))
+        else:
+            check_problem(self)
 
     # On the reals, where algorithms live.
 
@@ -170,9 +169,8 @@ class Problem:
         one = inverse(self.latent_transforms, self.latent)
         if self.num_groups is None:
             return one
-        return jax.tree.map(
-            lambda leaf: jnp.broadcast_to(leaf, (self.num_groups, *leaf.shape)), one
-        )
+        size = self.num_groups
+        return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (size, *leaf.shape)), one)
 
     def constrained_theta(self, theta: Theta) -> Theta:
         """theta from the reals to its constrained scale."""
@@ -203,16 +201,11 @@ class Problem:
 
     def unconstrained_group_log_joints(self, theta: Theta, latent: Latent, data: Data) -> Array:
         """The same for every group: one number each."""
-        constrained_theta, constrained_latent = (
-            self.constrained_theta(theta),
-            self.constrained_latent(latent),
-        )
+        constrained = self.constrained_theta(theta), self.constrained_latent(latent)
         if self.group_log_joint is not None:
-            each = jax.vmap(self.group_log_joint, (None, 0, 0))(
-                constrained_theta, constrained_latent, data
-            )
+            each = jax.vmap(self.group_log_joint, (None, 0, 0))(*constrained, data)
         elif self.group_log_joints is not None:
-            each = self.group_log_joints(constrained_theta, constrained_latent, data)
+            each = self.group_log_joints(*constrained, data)
         else:
             raise ValueError("This problem has no groups: it was not made by `Problem.grouped`.")
         return each + jax.vmap(lambda one: log_abs_det_jacobian(self.latent_transforms, one))(
@@ -224,25 +217,36 @@ class Problem:
 
         Args:
             data: like the problem's own.
-            num_observations: how many there are now; by default as many as before if the leading
-                axes of the data are as long, and otherwise not known.
+            num_observations: by default as before if the data are as long, otherwise not known.
         """
         if num_observations is None and lengths(data) == lengths(self.data):
             num_observations = self.num_observations
         log_joint = self.group_log_joint or self.group_log_joints
         if log_joint is None:
-            return replace(self, data=data, num_observations=num_observations)
+            return replace(self, **self._starts(), data=data, num_observations=num_observations)
         return Problem.grouped(
             log_joint,
             data,
-            theta=self.theta,
-            latent=self.latent,
+            **self._starts(),
             theta_transforms=self.theta_transforms,
             latent_transforms=self.latent_transforms,
             names=self.names,
             num_observations=num_observations,
             num_groups=None if self.group_log_joint is not None else self.num_groups,
+            notes=self.notes,
         )
+
+    def with_groups(self, rows: Any) -> "Problem":
+        """The same model of some of the groups, with all the digits that were given.
+
+        Args:
+            rows: which groups, by their places.
+        """
+        return self.with_data(take_rows(self._exact.get("data", self.data), rows))
+
+    def _starts(self) -> dict[str, Any]:
+        """The starts of theta and latent, as they were given."""
+        return {name: self._exact.get(name, getattr(self, name)) for name in ("theta", "latent")}
 
     def without_data(self) -> "Problem":
         """The model alone, for what is compiled and kept: data is handed to it anyway."""
@@ -275,20 +279,22 @@ class Problem:
 
 
 def in_double_precision(problem: Problem) -> Problem:
-    """The same problem in float64; to be called where x64 is enabled."""
+    """The same problem in float64, of what was given; to be called where x64 is enabled."""
     parts = {name: getattr(problem, name) for name in ("theta", "latent", "data")}
     floats = [leaf.dtype for leaf in jax.tree.leaves(parts) if leaf.dtype.kind == "f"]
-    if all(dtype == jnp.float64 for dtype in floats):
+    if not problem._exact and all(dtype == jnp.float64 for dtype in floats):
         return problem
-    return _changed(problem, **widened(parts))
+    return _changed(problem, **widened({**parts, **problem._exact}))
 
 
 def _changed(problem: Problem, **parts: Any) -> Problem:
     """A copy with other parts, without the constructor's checks: the original has passed them."""
     changed = copy(problem)
-    changed.__dict__.pop(
-        "unconstrained_log_joint", None
-    )  # it is bound to the original, and its data
-    for name, part in parts.items():
+    # It is bound to the original, and its data.
+    changed.__dict__.pop("unconstrained_log_joint", None)
+    if "data" in parts:
+        parts["loses_digits"] = []
+    exact = {name: part for name, part in problem._exact.items() if name not in parts}
+    for name, part in {**parts, "_exact": exact}.items():
         object.__setattr__(changed, name, part)
     return changed

@@ -5,15 +5,36 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax.tree_util import keystr, tree_flatten_with_path
 from jaxtyping import PyTree
 
-from marginax._core.checks import check_count, check_log_joint, check_start
+from marginax._core.at_start import NotFiniteError, check_log_joint
+from marginax._core.checks import check_count, check_start, warn_user
+from marginax._core.precision import SWITCH_ON, hold, is_half
 from marginax.algorithms.contract import Algorithm
 from marginax.model.log_joint import LogJoint, as_log_joint, structure_called
 from marginax.model.minibatches import check_batch_size
+from marginax.model.problem import Problem
 from marginax.typing import Count, Data, LogDensity, Particles, Theta
 
-__all__ = ["Sizes", "check_declared", "check_density", "check_sizes", "check_starts", "start_axis"]
+__all__ = [
+    "Sizes",
+    "as_data",
+    "check_digits",
+    "check_declared",
+    "check_density",
+    "check_sizes",
+    "check_starts",
+    "start_axis",
+]
+
+
+OF_A_PROBLEM = (
+    "If `fit` has placed the particles: they lie about the theta and latent that your problem "
+    "starts from, or about a top of its likelihood. Start these elsewhere. A density that grows "
+    "without bound where a scale and what it scales go to 0 together has no such top: write what "
+    "is scaled as scale * z, with z of scale 1."
+)
 
 
 class Sizes(NamedTuple):
@@ -30,6 +51,36 @@ class Sizes(NamedTuple):
     block_size: int
     batch_size: int | None
     group_warmup_steps: int
+
+
+def as_data(data: Data) -> Data:
+    """The data of a run as numbers, those of the host still there; refuses what cannot be held.
+
+    Args:
+        data: numbers and arrays; text is refused, and so are integers out of range. Floats that
+            lose digits which matter are warned of: a run computes in the precision that JAX has.
+    """
+    held = hold(data, "data")
+    leaves = jax.tree.leaves(held.arrays)
+    if any(isinstance(leaf, np.ndarray) and leaf.dtype.kind in "iu" for leaf in leaves):
+        raise ValueError(f"{' '.join(held.lost)} {SWITCH_ON}, or code them as smaller ones.")
+    if held.lost:
+        warn_user(
+            f"{' '.join(held.lost)} {SWITCH_ON}, or subtract a constant from them first: a run "
+            "computes in the precision that JAX has."
+        )
+    return held.arrays
+
+
+def check_digits(theta: Theta, particles: Particles) -> None:
+    """Refuses theta and particles in half precision."""
+    for path, leaf in tree_flatten_with_path({"theta": theta, "particles": particles})[0]:
+        if is_half(getattr(leaf, "dtype", np.float64)):
+            raise TypeError(
+                f"{path[0].key}{keystr(path[1:])} has dtype {leaf.dtype}, whose two or three "
+                "digits are too few to move in small steps. Convert it with "
+                "`.astype(jnp.float32)`; the data may stay as they are."
+            )
 
 
 def check_sizes(
@@ -85,7 +136,13 @@ def check_starts(
 def check_density(log_joint: LogDensity, theta: Theta, particles: Particles, data: Data) -> None:
     """Evaluates the log joint at a start, and warns if it hides what another one knows."""
     with structure_called() as called:
-        check_log_joint(log_joint, theta, particles, data)
+        try:
+            check_log_joint(log_joint, theta, particles, data)
+        except NotFiniteError as error:
+            owner = getattr(as_log_joint(log_joint).function, "__self__", None)
+            if not isinstance(owner, Problem):
+                raise
+            raise NotFiniteError(f"{error} {OF_A_PROBLEM}") from None
     hidden = [inner for inner in called if inner.batching is not None]
     if hidden and not isinstance(log_joint, LogJoint):
         what = "its groups" if hidden[0].num_groups else "how its batches are taken"

@@ -6,6 +6,7 @@ checksum it was written with, is passed over with a warning for the checkpoint b
 until the run comes to that step again or has written as many newer ones as are kept.
 """
 
+import os
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,10 +19,19 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
+from marginax._core.files import cannot_be_folder
 from marginax._core.fingerprints import constants, digest, plain, text_of
 from marginax.errors import CheckpointError
 
-__all__ = ["Checkpoint", "Store", "run_fingerprints", "open_store", "orbax", "what_differs"]
+__all__ = [
+    "Checkpoint",
+    "Store",
+    "check_folder",
+    "open_store",
+    "orbax",
+    "run_fingerprints",
+    "what_differs",
+]
 
 
 @dataclass(frozen=True)
@@ -69,6 +79,33 @@ def orbax() -> Any:
             "checkpoint needs orbax: install it with `pip install 'marginax[checkpoint]'`."
         ) from error
     return orbax.checkpoint
+
+
+def check_folder(checkpoint: Any) -> Checkpoint | None:
+    """What `checkpoint=` means; refuses a place where there cannot be a folder to write to.
+
+    Before orbax sees it: that one would leave threads which keep the process from ending.
+
+    Args:
+        checkpoint: a path, a `Checkpoint`, or None for none.
+    """
+    if checkpoint is None:
+        return None
+    if isinstance(checkpoint, str | os.PathLike):
+        checkpoint = Checkpoint(Path(checkpoint))
+    if not isinstance(checkpoint, Checkpoint):
+        raise TypeError(
+            f"checkpoint is {checkpoint!r}, but it must be the path of a folder, or a "
+            "`marginax.Checkpoint`."
+        )
+    folder = Path(checkpoint.directory).absolute()
+    why_not = cannot_be_folder(folder)
+    if why_not:
+        raise CheckpointError(
+            f"The checkpoint folder {folder} cannot be used: {why_not}. Choose one that can be "
+            "written to."
+        )
+    return checkpoint
 
 
 def open_store(checkpoint: Checkpoint, prints: dict[str, str]) -> Store:
@@ -253,7 +290,7 @@ _MEANING = {
 
 
 def run_fingerprints(
-    call: Callable[..., Any], arguments: tuple[Any, ...], key: Any, block_size: int
+    call: Callable[..., Any], arguments: tuple[Any, ...], key: Any, block_size: int | None
 ) -> dict[str, str]:
     """What decides the numbers of a run, hashed part by part, so that a difference can be named.
 
@@ -261,7 +298,7 @@ def run_fingerprints(
         call: the block, as the run calls it.
         arguments: what it is called with first: the state, the data and counts.
         key: the run's key.
-        block_size: because the stopping rules look at blocks.
+        block_size: because the stopping rules look at blocks; None if these grow.
     """
     state, data, *_ = arguments
     # Of shapes alone: where arrays live would stand in the text, and may differ when resumed.

@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import jax
@@ -21,12 +22,24 @@ from marginax.running.steps import Block, BlockSummary, magnitude, unpack
 from marginax.running.stopping import StoppingRule, Verdict
 from marginax.typing import Data
 
-__all__ = ["Position", "Setup", "counts_for_device", "drive", "sizes"]
+__all__ = [
+    "Position",
+    "Setup",
+    "block_sizes",
+    "count_blocks",
+    "counts_for_device",
+    "drive",
+    "sizes",
+]
 
 # A block shorter than this (in seconds) is worth launching ahead; a longer one hides the host
 # anyway.
 _SHORT_BLOCK = 0.05
 _RUNNING = Verdict("running", "")
+# Blocks of 10 steps, and of twice as many whenever that many steps are 200 blocks: a run of any
+# length has few synchronisations, and where it stops does not depend on how long it might have run.
+_BLOCK_SIZES = (10, 20, 40, 80, 160, 320, 640)
+_BLOCKS_OF_A_SIZE = 200
 
 
 class Setup(NamedTuple):
@@ -39,7 +52,7 @@ class Setup(NamedTuple):
         start_size: of every start, when the run began and not when it was resumed.
         stop: the stopping rule.
         max_steps: of every start.
-        block_size: steps in a block.
+        block_size: steps in a block; None if blocks grow, as `block_sizes` says.
         callback: as given to `run`.
         together: whether several processes take part, which must decide alike.
     """
@@ -50,7 +63,7 @@ class Setup(NamedTuple):
     start_size: np.ndarray
     stop: StoppingRule
     max_steps: int
-    block_size: int
+    block_size: int | None
     callback: Callable[[Report], bool | None] | None
     together: bool = False
 
@@ -212,7 +225,36 @@ def _finish(store: Store | None, at: Position) -> None:
 
 def _next_steps(setup: Setup, done: np.ndarray, endings: tuple[Verdict, ...]) -> np.ndarray:
     active = np.array([ending is _RUNNING for ending in endings])
-    return np.where(active, np.minimum(setup.block_size, setup.max_steps - done), 0)
+    steps = np.minimum(block_sizes(done, setup.block_size), setup.max_steps - done)
+    return np.where(active, steps, 0)
+
+
+def block_sizes(done: np.ndarray, fixed: int | None) -> np.ndarray:
+    """How many steps the next block of every start has.
+
+    Args:
+        done: steps that each has taken.
+        fixed: what the user asked for; None for blocks that grow with the steps taken. These end
+            at multiples of their size, also after a run that ended between two and goes on.
+    """
+    if fixed is not None:
+        return np.full_like(done, fixed)
+    size = np.full_like(done, _BLOCK_SIZES[0])
+    for smaller, larger in pairwise(_BLOCK_SIZES):
+        size = np.where(done >= _BLOCKS_OF_A_SIZE * smaller, larger, size)
+    return size - done % size
+
+
+def count_blocks(done: int, max_steps: int, fixed: int | None) -> int:
+    """How many blocks there are from so many steps to so many."""
+    growing = _BLOCK_SIZES if fixed is None else (fixed,)
+    ends = [*(_BLOCKS_OF_A_SIZE * size for size in growing[:-1]), max_steps]
+    count = 0
+    for size, end in zip(growing, ends, strict=True):
+        steps = min(end, max_steps) - done
+        if steps > 0:
+            count, done = count - (-steps // size), done + steps
+    return count
 
 
 def _look_ahead(setup: Setup, launched: Block, at: Position, steps: np.ndarray) -> Block | None:

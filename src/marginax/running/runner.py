@@ -21,20 +21,28 @@ from jaxtyping import Array, PyTree
 from marginax._core.memory import memory_explained
 from marginax._core.processes import last_words, spans_processes
 from marginax._core.programs import ById
-from marginax.algorithms.contract import Algorithm
+from marginax.algorithms.contract import Algorithm, check_algorithm
 from marginax.errors import RunError
 from marginax.running import stopping
 from marginax.running.arguments import (
     Sizes,
+    as_data,
     check_backtracking,
     check_declared,
+    check_digits,
     check_sizes,
     check_starts,
     start_axis,
 )
 from marginax.running.backtracking import reset_at_rest
-from marginax.running.checkpoints import Checkpoint, Store, open_store, run_fingerprints
-from marginax.running.loop import Position, Setup, counts_for_device, drive, sizes
+from marginax.running.checkpoints import (
+    Checkpoint,
+    Store,
+    check_folder,
+    open_store,
+    run_fingerprints,
+)
+from marginax.running.loop import Position, Setup, count_blocks, counts_for_device, drive, sizes
 from marginax.running.progress import Report, ctrl_c_noticed, progress_bar
 from marginax.running.result import Run, check_clouds, result_of
 from marginax.running.sharding import lay_out
@@ -88,7 +96,8 @@ def run(  # noqa: PLR0913, the other front door: all but four are keywords with 
             moved on since they were last sampled.
         num_starts: R, if theta and particles hold R starts along an extra leading axis. They run
             together, each with its own status, and the Run says whether they agree.
-        block_size: steps per block, by default max_steps / 200 but between 10 and 500.
+        block_size: steps per block. By default 10, and twice as many whenever there have been 200
+            such blocks, up to 640: by the steps taken, and not by max_steps.
         on_divergence: "backtrack" goes back to the start of the block, halves the step and resets
             the momentum, up to eight times; "stop" ends the run there.
         progress: True or False; by default a bar is shown on a terminal only.
@@ -119,12 +128,15 @@ def run(  # noqa: PLR0913, the other front door: all but four are keywords with 
         ('converged', 2.0)
     """
     began = time.perf_counter()
+    check_algorithm(algorithm)
+    checkpoint = check_folder(checkpoint)
+    check_digits(theta, particles)
+    data = as_data(data)
     size = check_sizes(algorithm, data, max_steps, block_size, batch_size, group_warmup_steps)
     may_backtrack = check_backtracking(on_divergence) and algorithm.rescale is not None
     theta, particles = start_axis(theta, particles, num_starts)
     layout = None if mesh is None else lay_out(mesh, particles)
-    if layout is not None:
-        theta, particles, data = layout.spread(theta, particles, data)
+    theta, particles, data = _spread(layout, theta, particles, data)
     theta, particles = check_starts(algorithm, theta, particles, data)
     data = jax.tree.map(jnp.asarray, data)
     is_noisy = algorithm.stochastic or size.batch_size is not None
@@ -147,9 +159,9 @@ def run(  # noqa: PLR0913, the other front door: all but four are keywords with 
         reset=reset if may_backtrack else None,
         data=data,
         start_size=sizes(state),
-        stop=stop or (stopping.averaged() if is_noisy else stopping.settled()),
+        stop=stop or _usual_rule(is_noisy),
         max_steps=size.max_steps,
-        block_size=size.block_size,
+        block_size=_fixed(block_size, size),
         callback=callback,
         together=spans_processes(mesh),
     )
@@ -170,18 +182,33 @@ def run(  # noqa: PLR0913, the other front door: all but four are keywords with 
     return result
 
 
+def _fixed(block_size: Count | None, size: Sizes) -> int | None:
+    """The size of every block, if the user said one; otherwise they grow."""
+    return None if block_size is None else size.block_size
+
+
+def _spread(layout: Any, theta: Theta, particles: Particles, data: Data) -> Any:
+    """theta, particles and data on the devices of a mesh, or as they are without one."""
+    return (theta, particles, data) if layout is None else layout.spread(theta, particles, data)
+
+
+def _usual_rule(is_noisy: bool) -> stopping.StoppingRule:
+    return stopping.averaged() if is_noisy else stopping.settled()
+
+
 def _program(
     algorithm: Algorithm, record: Callable[[Any, Any], PyTree], size: Sizes, single: bool
 ) -> Callable[..., Any]:
     """The block of steps of this algorithm, compiled once for all runs of it."""
-    fixed = ById(algorithm, mark=algorithm.step)
+    # By the whole of it: a copy with another field is another program.
+    fixed = ById(algorithm, mark=algorithm)
     return advance(fixed, record, size.batch_size, size.group_warmup_steps, single)
 
 
 def _first_position(
     setup: Setup,
     state: Any,
-    checkpoint: str | Path | Checkpoint | None,
+    checkpoint: Checkpoint | None,
     program: Callable[..., Any],
     key: Key,
 ) -> tuple[Position, Store | None]:
@@ -190,25 +217,26 @@ def _first_position(
     Args:
         setup: of the run.
         state: of all starts, before the first step.
-        checkpoint: as given to `run`.
+        checkpoint: if one was asked for.
         program: the block without its layout, for the fingerprint: a run may go on with another
             number of devices.
         key: of the run.
     """
     num_starts = len(setup.start_size)
     one_block = (state, setup.data, *counts_for_device(*np.ones((3, num_starts))))
-    max_blocks = -(-setup.max_steps // setup.block_size) + 1
+    max_blocks = count_blocks(0, setup.max_steps, setup.block_size) + 1
     log = empty_log(jax.eval_shape(setup.advance, *one_block), max_blocks)
     if checkpoint is None:
         return Position(state, log), None
-    if not isinstance(checkpoint, Checkpoint):
-        checkpoint = Checkpoint(checkpoint)
     fingerprints = run_fingerprints(program, one_block, key, setup.block_size)
     store = open_store(checkpoint, fingerprints)
     saved = store.load((state, log))
     if saved is None:
         return Position(state, log), store
-    return Position(saved[0], resized(saved[1], max_blocks)), store
+    state, log = saved
+    # Room for what it has, however it was cut, and for what is still to come.
+    left = count_blocks(int(log.num_steps.min()), setup.max_steps, setup.block_size)
+    return Position(state, resized(log, int(log.num_blocks.max()) + left + 1)), store
 
 
 def _keys(key: Key, num_starts: Count | None) -> tuple[Array, Array]:

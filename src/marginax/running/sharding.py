@@ -104,8 +104,13 @@ class Layout(NamedTuple):
         return NamedSharding(self.mesh, PartitionSpec(None, *cloud))
 
 
-def check_mesh(mesh: Mesh) -> Mesh:
+def check_mesh(mesh: Any) -> Mesh:
     """Refuses a mesh with axes that mean nothing here; Explicit axes become Auto ones."""
+    if not isinstance(mesh, Mesh):
+        raise TypeError(
+            f"mesh is {mesh!r}, but it must be a `jax.sharding.Mesh`: make it with "
+            "`jax.make_mesh((8,), ('groups',))`, or leave it out for one device."
+        )
     unknown = [name for name in mesh.axis_names if name not in AXES]
     if unknown or not mesh.axis_names:
         raise ValueError(

@@ -1,7 +1,7 @@
 """What a run compiles: a block of steps from every start, and the few numbers to judge it by.
 
-A block is what `run` compiles: a loop of up to `block_size` steps (how many is an argument, so that
-one compilation serves every block), and afterwards, once, what the stopping rules and the
+A block is what `run` compiles: a loop of some steps (how many is an argument, so that one
+compilation serves every block), and afterwards, once, what the stopping rules and the
 divergence check want to know. The step key is folded from the step's number, so the result does not
 depend on how the steps are cut into blocks. All arrays have a leading axis over starts.
 """

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from marginax._core.checks import check_count, check_start
-from marginax.algorithms.contract import Algorithm
+from marginax.algorithms.contract import Algorithm, check_algorithm
 from marginax.running.arguments import check_density
 from marginax.typing import Count, Data, Key, Particles, Theta
 
@@ -85,6 +85,7 @@ def trajectory(
         >>> jax.vmap(final_theta)(jnp.linspace(0.05, 0.2, 10)).shape
         (10,)
     """
+    check_algorithm(algorithm)
     num_steps = check_count(num_steps, "num_steps")
     theta, particles = check_start(theta, particles)
     if algorithm.log_joint is not None:

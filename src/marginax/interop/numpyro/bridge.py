@@ -20,6 +20,7 @@ from marginax.interop.numpyro.plates import (
     Plate,
     block_names,
     groups_of_terms,
+    outside_plates,
     shared_plates,
 )
 from marginax.interop.numpyro.sites import Sites, num_observations, read, to_reals, transform
@@ -79,12 +80,15 @@ def from_numpyro(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Proble
         },
         "num_observations": num_observations(sites),
     }
+    notes: list[str] = outside_plates(sites.latents)
     for plate in shared_plates(sites.latents):
         each = plate.groups_first(latent)
         one = {name: value[0] for name, value in each.items()}
         maps = _maps(sites, one)
         owners = _owners(joint, sites, plate, whole, maps, each)
-        if owners is not None:
+        if isinstance(owners, str):
+            notes.append(f"The plate {plate.name!r} gives no groups: {owners}.")
+        else:
             return Problem.grouped(
                 GroupDensities(joint, plate, owners).densities,
                 latent=one,
@@ -97,6 +101,7 @@ def from_numpyro(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Proble
         latent=latent,
         latent_transforms=_maps(sites, latent),
         latent_blocks={name: block_names(site) for name, site in sites.latents.items()},
+        notes=tuple(notes),
         **whole,
     )
 
@@ -160,8 +165,8 @@ def _owners(
     whole: dict[str, Any],
     maps: dict[str, Any],
     each: PyTree,
-) -> dict[str, np.ndarray] | None:
-    """The group of every term of the log joint, or None if groups interact."""
+) -> dict[str, np.ndarray] | str:
+    """The group of every term of the log joint, or in words why groups are not apart."""
     with jax.enable_x64(True):
         theta, latent, data = widened((whole["theta"], each, joint.data))
         theta_maps = transforms_for(whole["theta_transforms"], theta, "theta")
@@ -177,8 +182,8 @@ def _owners(
 
         try:
             return groups_of_terms(terms_of, *free, sites.every, plate)
-        except TypeError:  # a model that cannot be traced in double precision
-            return None
+        except TypeError as error:
+            return f"the model cannot be traced in double precision ({error})"
 
 
 def _is_array(leaf: Any) -> bool:

@@ -20,7 +20,14 @@ from jaxtyping import Array, PyTree
 
 from marginax.interop.numpyro.density import NumPyroDensity
 
-__all__ = ["GroupDensities", "Plate", "block_names", "groups_of_terms", "shared_plates"]
+__all__ = [
+    "GroupDensities",
+    "Plate",
+    "block_names",
+    "groups_of_terms",
+    "outside_plates",
+    "shared_plates",
+]
 
 # How far theta and latents are moved, on the reals, to where derivatives are taken: near the start
 # a coupling may be zero and a term flat.
@@ -29,6 +36,9 @@ REACH = (
     *((0.3, 10.0), (0.3, 30.0)) * 8,
 )
 NOBODY, SEVERAL = -1, -2
+# A slope this much smaller than the largest of its site is what rounding leaves of terms that
+# cancel: a saturated `Bernoulli(logits=...)` has 1 - 1 for its slope.
+FAINT = 1e-9
 
 
 class Plate(NamedTuple):
@@ -94,6 +104,20 @@ def shared_plates(latents: Mapping[str, Any]) -> list[Plate]:
     return sorted(plates, key=lambda plate: -plate.size)
 
 
+def outside_plates(latents: Mapping[str, Any]) -> list[str]:
+    """Which plates of latents do not have all of them, in sentences."""
+    plates = {frame.name for site in latents.values() for frame in site["cond_indep_stack"]}
+    said = []
+    for plate in sorted(plates):
+        outside = [name for name, site in latents.items() if _axis(site, plate) is None]
+        if outside:
+            said.append(
+                f"The plate {plate!r} gives no groups: {', '.join(outside)} is a latent outside of "
+                "it, which its groups share. What is to be estimated is a `numpyro.param`."
+            )
+    return said
+
+
 def block_names(site: Any) -> tuple[str, ...] | None:
     """The plates of a latent's leading axes, which name its blocks for a kernel."""
     by_axis = {_axis(site, plate.name): plate.name for plate in site["cond_indep_stack"]}
@@ -111,8 +135,8 @@ def groups_of_terms(
     latent: PyTree,
     sites: Mapping[str, Any],
     plate: Plate,
-) -> dict[str, np.ndarray] | None:
-    """The group of every term, or None if a term depends on several or cannot be told.
+) -> dict[str, np.ndarray] | str:
+    """The group of every term; or why there are none, if a term has several or cannot be told.
 
     Args:
         terms_of: `terms_of(theta, latent)`, of free ones, the latent with the groups first.
@@ -122,30 +146,39 @@ def groups_of_terms(
         plate: the groups.
     """
     probe = _probe(terms_of)
-    owners_of: dict[str, np.ndarray] = {}
+    best: dict[str, _Seen] = {}
     changes: dict[str, np.ndarray] = {}
     for seed, (of_theta, of_latent) in enumerate(REACH):
         random = np.random.default_rng(seed)
         there = _moved(random, theta, of_theta)
         pair = [probe(random, there, _moved(random, latent, of_latent)) for _ in range(2)]
         for name in pair[0]:
-            for owners in (seen[name].owners for seen in pair):
-                before = owners_of.get(name, owners)
-                other = (before >= 0) & (owners >= 0) & (before != owners)
-                if np.any(other | (owners == SEVERAL)):
-                    return None
-                owners_of[name] = np.where(before >= 0, before, owners)
+            for seen in (one[name] for one in pair):
+                best[name] = best.get(name, seen).with_other(seen)
+                several = int(np.sum(best[name].owners == SEVERAL))
+                if several:
+                    return (
+                        f"{several} of the {seen.owners.size} terms of {name!r} depend on the "
+                        "latents of several of its groups"
+                    )
             with np.errstate(invalid="ignore"):  # both may be -inf so far out
                 difference = pair[0][name].terms - pair[1][name].terms
             moves = np.isfinite(difference) & (difference != 0)
             changes[name] = changes.get(name, False) | moves
     # Flat wherever it was looked at, and yet not constant: whose it is remains unknown.
-    if any(np.any((owners < 0) & changes[name]) for name, owners in owners_of.items()):
-        return None
+    for name, seen in best.items():
+        unknown = int(np.sum((seen.owners < 0) & changes[name]))
+        if unknown:
+            return (
+                f"of {unknown} of the {seen.owners.size} terms of {name!r} it could not be told "
+                "which group they depend on"
+            )
     # A term that no latent enters is its place's in the plate, or outside of it anybody's.
     return {
-        name: np.where(owners >= 0, owners, _places(sites.get(name), plate, owners.size))
-        for name, owners in owners_of.items()
+        name: np.where(
+            seen.owners >= 0, seen.owners, _places(sites.get(name), plate, seen.owners.size)
+        )
+        for name, seen in best.items()
     }
 
 
@@ -164,10 +197,26 @@ def _places(site: Any, plate: Plate, num_terms: int) -> np.ndarray:
 
 
 class _Seen(NamedTuple):
-    """The terms of a site at a point, and the group that each depends on there."""
+    """The terms of a site at a point, and the group that each depends on there.
+
+    Attributes:
+        terms: their values.
+        owners: the group of each, or NOBODY, or SEVERAL.
+        strength: the slope of each, in units of the largest of the site.
+    """
 
     terms: np.ndarray
     owners: np.ndarray
+    strength: np.ndarray
+
+    def with_other(self, other: "_Seen") -> "_Seen":
+        """What both points say: the stronger is believed where one of them is faint."""
+        clash = (self.owners >= 0) & (other.owners >= 0) & (self.owners != other.owners)
+        clash &= np.minimum(self.strength, other.strength) > FAINT
+        clash |= (self.owners == SEVERAL) | (other.owners == SEVERAL)
+        better = (other.owners >= 0) & ((self.owners < 0) | (other.strength > self.strength))
+        owners = np.where(clash, SEVERAL, np.where(better, other.owners, self.owners))
+        return _Seen(self.terms, owners, np.where(better, other.strength, self.strength))
 
 
 def _probe(terms_of: Callable[[PyTree, PyTree], Any]) -> Callable[..., dict[str, _Seen]]:
@@ -189,7 +238,7 @@ def _probe(terms_of: Callable[[PyTree, PyTree], Any]) -> Callable[..., dict[str,
         return {
             name: _Seen(
                 np.asarray(terms[name], float).ravel(),
-                _owners(np.asarray(slope, float).reshape(3, -1), at_random),
+                *_owners(np.asarray(slope, float).reshape(3, -1), at_random),
             )
             for name, slope in slopes.items()
         }
@@ -197,8 +246,11 @@ def _probe(terms_of: Callable[[PyTree, PyTree], Any]) -> Callable[..., dict[str,
     return probe
 
 
-def _owners(slopes: np.ndarray, at_random: np.ndarray) -> np.ndarray:
-    """The group of every term; NOBODY where no latent enters or it is not finite, or SEVERAL."""
+def _owners(slopes: np.ndarray, at_random: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The group of every term, and how strongly it depends on it.
+
+    NOBODY where no latent enters, it is not finite, or its slope is mere rounding; or SEVERAL.
+    """
     num_groups = len(at_random)
     known = np.all(np.isfinite(slopes), axis=0)
     total, by_place, check = np.where(known, slopes, 0.0)
@@ -207,8 +259,10 @@ def _owners(slopes: np.ndarray, at_random: np.ndarray) -> np.ndarray:
     inside = (group >= 0) & (group < num_groups)
     group = np.where(inside, group, 0).astype(int)
     one = inside & (np.abs(check / safe - at_random[group]) < 1e-6)
-    depends = (total != 0) | (by_place != 0) | (check != 0)
-    return np.where(depends, np.where(one, group, SEVERAL), NOBODY)
+    size = np.max(np.abs(np.where(known, slopes, 0.0)), axis=0)
+    strength = size / max(np.max(size, initial=0.0), np.finfo(float).tiny)
+    several = np.where(strength > FAINT, SEVERAL, NOBODY)
+    return np.where(size > 0, np.where(one, group, several), NOBODY), strength
 
 
 def _like(weights: Array, leaf: Array) -> Array:

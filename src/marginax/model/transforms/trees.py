@@ -1,10 +1,13 @@
 """Trees of transforms: made from what a user gives, and applied leaf by leaf."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import keystr, tree_flatten_with_path
 from jaxtyping import Array, PyTree
 
 from marginax.model.transforms.base import Transform, identity
@@ -73,16 +76,34 @@ def log_abs_det_jacobian(transforms: PyTree, tree: PyTree) -> Array:
 
 
 def check_contained(tree: PyTree, transforms: PyTree, name: str) -> None:
-    """Refuses starting values outside the allowed sets."""
+    """Refuses starting values outside the allowed sets, by the name of the parameter."""
+    maps = jax.tree.leaves(transforms, is_leaf=is_transform)
+    for (path, leaf), transform in zip(tree_flatten_with_path(tree)[0], maps, strict=True):
+        if bool(transform.contains(leaf)):
+            continue
+        place, value = _first_outside(leaf, transform)
+        raise ValueError(
+            f"The start of {name}{keystr(path)}{place} is {value}, which is not inside "
+            f"{transform.name}{_domain(transform)}. Start within the allowed set, not on its edge."
+        )
 
-    def check(transform: Transform, leaf: Array) -> None:
-        if not bool(transform.contains(leaf)):
-            raise ValueError(
-                f"The start of {name} has {leaf}, which is not inside {transform.name}. Start "
-                "within the allowed set, not on its edge."
-            )
 
-    jax.tree.map(check, transforms, tree, is_leaf=is_transform)
+def _first_outside(leaf: Array, transform: Transform) -> tuple[str, str]:
+    """The place and the value of what is not allowed: an entry, where entries stand alone."""
+    values = np.asarray(leaf)
+    if transform.elementwise and values.ndim:
+        for place, value in np.ndenumerate(values):
+            if not bool(transform.contains(value)):
+                return f"[{', '.join(map(str, place))}]", str(value)
+    return "", str(values)
+
+
+def _domain(transform: Transform) -> str:
+    """The allowed set in numbers, if all entries have the same."""
+    low, high = transform.limits[0]
+    if len(transform.limits) > 1 or low is None or high is None or not transform.elementwise:
+        return ""
+    return f" (above {low:g})" if math.isinf(high) else f" (between {low:g} and {high:g})"
 
 
 def inverse(transforms: PyTree, tree: PyTree) -> PyTree:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,15 +13,19 @@ __all__ = [
     "Verdict",
     "asked",
     "check_tolerance",
+    "even",
     "first",
     "max_seconds",
     "never",
+    "num_even",
     "size",
 ]
 
 
 class Blocks(NamedTuple):
     """Everything a rule may look at: one row per block so far, theta flattened to length p.
+
+    Blocks may grow with the steps taken; `settled` and `averaged` first put shorter ones together.
 
     Attributes:
         steps: steps taken in each block.
@@ -119,8 +123,45 @@ def size(theta: np.ndarray) -> np.ndarray:
 
 def first(blocks: Blocks, count: int) -> Blocks:
     """The first `count` blocks."""
-    rows = {name: field[:count] for name, field in blocks._asdict().items() if np.ndim(field)}
-    return blocks._replace(**rows)
+    return blocks._replace(**{name: field[:count] for name, field in _fields(blocks)})
+
+
+def num_even(steps: np.ndarray) -> int:
+    """How many blocks `even` makes of blocks with so many steps."""
+    return len(_first_rows(steps))
+
+
+def even(blocks: Blocks) -> Blocks:
+    """The same run in blocks of one length, that of the longest: shorter ones are put together.
+
+    Rules compare quarters and batches of a run, and count them in blocks.
+    """
+    rows, steps = _first_rows(blocks.steps), blocks.steps
+    if len(rows) == len(steps):
+        return blocks
+    last = {name: field[np.append(rows[1:], len(steps)) - 1] for name, field in _fields(blocks)}
+    total = np.add.reduceat(steps, rows)
+    sums = np.add.reduceat(blocks.theta_mean * steps[:, None].astype(float), rows, axis=0)
+    together = {
+        "steps": total,
+        "theta_mean": (sums / total[:, None]).astype(blocks.theta_mean.dtype),
+        "theta_low": np.minimum.reduceat(blocks.theta_low, rows, axis=0),
+        "theta_high": np.maximum.reduceat(blocks.theta_high, rows, axis=0),
+    }
+    return blocks._replace(**last | together)
+
+
+def _first_rows(steps: np.ndarray) -> np.ndarray:
+    """Of every block of `even` its first row: where the steps pass a multiple of the longest."""
+    if len(steps) == 0:
+        return np.zeros(0, int)
+    block = -(-np.cumsum(steps) // steps.max())
+    return np.flatnonzero(np.diff(block, prepend=0))
+
+
+def _fields(blocks: Blocks) -> list[tuple[str, Any]]:
+    """The fields that have a row per block."""
+    return [(name, field) for name, field in blocks._asdict().items() if np.ndim(field)]
 
 
 def asked(num_blocks: int, at_first: int) -> list[int]:

@@ -8,7 +8,9 @@ from marginax.running.stopping.base import (
     Verdict,
     asked,
     check_tolerance,
+    even,
     first,
+    num_even,
     size,
 )
 
@@ -31,10 +33,11 @@ def settled(tolerance: float = 1e-2) -> StoppingRule:
     check_tolerance(tolerance)
 
     def check(blocks: Blocks) -> Verdict | None:
-        num_blocks = len(blocks.steps)
+        num_blocks = num_even(blocks.steps)
         lengths = asked(num_blocks, at_first=8)
         if len(lengths) < 2 or lengths[-1] != num_blocks:
             return None
+        blocks = even(blocks)
         if not _has_settled(first(blocks, lengths[-2]), tolerance):
             return None
         if not _has_settled(blocks, tolerance):

@@ -8,7 +8,9 @@ from marginax.running.stopping.base import (
     Verdict,
     asked,
     check_tolerance,
+    even,
     first,
+    num_even,
     size,
 )
 
@@ -30,10 +32,11 @@ def averaged(tolerance: float = 1e-2) -> StoppingRule:
     check_tolerance(tolerance)
 
     def check(blocks: Blocks) -> Verdict | None:
-        num_blocks = len(blocks.steps)
+        num_blocks = num_even(blocks.steps)
         lengths = asked(num_blocks, at_first=2 * _NUM_BATCHES)
         if len(lengths) < 2 or lengths[-1] != num_blocks:
             return None
+        blocks = even(blocks)
         if not _is_stationary(first(blocks, lengths[-2]), tolerance):
             return None
         if not _is_stationary(blocks, tolerance):
@@ -89,5 +92,6 @@ def _batch_means(theta_mean: np.ndarray) -> np.ndarray:
 
 def average_theta(blocks: Blocks) -> np.ndarray:
     """The estimate of a stochastic run: theta averaged over the last half of its steps."""
+    blocks = even(blocks)
     window = _window(len(blocks.steps))
     return np.average(blocks.theta_mean[-window:], axis=0, weights=blocks.steps[-window:])

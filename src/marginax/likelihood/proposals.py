@@ -1,0 +1,157 @@
+r"""Where the nodes or draws of a block go: around every mode of its posterior that is known.
+
+    q(x) = sum_m a_m q_m(x),   q_m of the mode m_m and the root R_m;   x = m_m + R_m z
+
+    p_theta(y) = sum_m a_m E_{q_m}[ exp(l(theta, x)) / q(x) ]
+
+With one mode that is adaptive quadrature, or importance sampling, as usual; with several, each
+expectation is taken over its own nodes or draws, and the parts add up to the whole. The integral
+does not depend on the places, so that they stand still in derivatives.
+"""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from marginax._core.linalg import solve_positive
+from marginax.likelihood.blocks import Blocks, chunk_of, placing
+from marginax.likelihood.modes import Laplace
+
+__all__ = [
+    "Proposal",
+    "as_modes",
+    "gaussian_log_density",
+    "inverses",
+    "log_densities_of",
+    "points_of",
+    "proposer",
+]
+
+SMALLEST_SHARE = -7.0  # log: even a mode that seems negligible is looked at
+SAME = 0.5  # modes closer than this, in units of the higher one's width, are one
+
+
+class Proposal(NamedTuple):
+    """For every block a mixture with a part for each mode.
+
+    Attributes:
+        at: modes and roots, with a leading axis over modes.
+        log_share: log a_m of every block; -inf where a mode repeats one before it.
+    """
+
+    at: Laplace
+    log_share: Float[Array, "modes blocks"]
+
+
+def as_modes(start: Array) -> Float[Array, "modes blocks p"]:
+    """Starts of modes with an axis over them, which a single one may lack."""
+    return start if start.ndim == 3 else start[None]
+
+
+def proposer(blocks: Blocks) -> Callable[[np.ndarray, Array, slice], tuple[Proposal, Array]]:
+    """`propose(theta, starts, rows)` for some of the blocks, compiled once for all uses.
+
+    theta is flat, on the reals, and starts [modes, blocks, p] where the modes of these blocks are
+    climbed to from. It returns the mixture at theta, and what the next search is to start from.
+    """
+    find = placing(blocks.bare)
+
+    def propose(theta: np.ndarray, starts: Array, rows: slice) -> tuple[Proposal, Array]:
+        data = chunk_of(blocks, rows)
+        tops = [find(jnp.asarray(theta), start, data) for start in starts]
+        if len(tops) == 1:
+            at = Laplace(*(leaf[None] for leaf in tops[0].at))
+            return Proposal(at, jnp.zeros_like(at.log_root)), at.mode
+        return _mixture(*jax.tree.map(lambda *leaves: jnp.stack(leaves), *tops)[:2], starts)
+
+    return propose
+
+
+@jax.jit
+def _mixture(
+    at: Laplace, values: Float[Array, "modes blocks"], starts: Float[Array, "modes blocks p"]
+) -> tuple[Proposal, Array]:
+    """The parts weighed by their mass, and starts for the next search."""
+    mass = values + at.log_root
+    repeats = _repeats(at, mass)
+    mass = jnp.where(repeats | jnp.isnan(mass), -jnp.inf, mass)
+    # The first is kept whatever its mass, so that a block without any is -inf and not NaN.
+    share = jnp.maximum(mass - jnp.max(mass, axis=0)[None], SMALLEST_SHARE)
+    share = jnp.where(jnp.isneginf(mass) & (jnp.arange(len(mass)) > 0)[:, None], -jnp.inf, share)
+    share = jnp.where(jnp.isnan(share), 0.0, share)
+    log_share = share - jax.nn.logsumexp(share, axis=0)[None]
+    # A mode that has merged with another may part from it again elsewhere.
+    onwards = jnp.where(repeats[:, :, None], starts, at.mode)
+    return Proposal(at, log_share), onwards
+
+
+def _repeats(at: Laplace, mass: Float[Array, "modes blocks"]) -> Array:
+    """Which modes are within the width of one before it."""
+    inverse = inverses(at.root)
+    seen: list[Array] = []
+    for m in range(len(mass)):
+        same = jnp.zeros(mass.shape[1], bool)
+        for k in range(m):
+            away = jnp.einsum("bpq,bq->bp", inverse[k], at.mode[m] - at.mode[k])
+            same = same | ((jnp.linalg.norm(away, axis=1) < SAME) & ~seen[k])
+        seen.append(same)
+    return jnp.stack(seen)
+
+
+def inverses(root: Float[Array, "*b p p"]) -> Float[Array, "*b p p"]:
+    """R^-1 of every root."""
+    transposed = jnp.swapaxes(root, -1, -2)
+    if root.shape[-1] == 1:
+        return 1 / root
+    return solve_positive(transposed @ root, transposed)
+
+
+def points_of(proposal: Proposal, z: Float[Array, "k p"]) -> Float[Array, "n blocks p"]:
+    """m_m + R_m z for every mode and z, the modes one after the other."""
+    points = proposal.at.mode[:, None] + jnp.einsum("kq,mbpq->mkbp", z, proposal.at.root)
+    return points.reshape(-1, *points.shape[2:])
+
+
+def gaussian_log_density(z: Float[Array, "*n p"]) -> Float[Array, "*n"]:
+    """Of the standard Gaussian."""
+    return -0.5 * jnp.sum(z**2, axis=-1) - z.shape[-1] / 2 * math.log(2 * math.pi)
+
+
+def log_densities_of(
+    proposal: Proposal,
+    z: Float[Array, "k p"],
+    log_standard: Callable[[Array], Array],
+    log_q: Float[Array, " k"] | None = None,
+) -> tuple[Float[Array, "n blocks"], Float[Array, "n blocks"]]:
+    """log q of every point of `points_of`, and the log share of the mode it belongs to.
+
+    Args:
+        proposal: the mixture.
+        z: standard points.
+        log_standard: the log density of the standard distribution, Gaussian or t.
+        log_q: that of z, if it is known already.
+    """
+    at, shares = proposal
+    num_modes, num_blocks = shares.shape
+    own = log_standard(z) if log_q is None else log_q
+    if num_modes == 1:
+        return own[:, None] - at.log_root, jnp.zeros((len(z), num_blocks), at.mode.dtype)
+    points = at.mode[:, None] + jnp.einsum("kq,mbpq->mkbp", z, at.root)
+    inverse = inverses(at.root)
+    parts = []
+    for m in range(num_modes):
+        inside = jnp.einsum("bpq,nkbq->nkbp", inverse[m], points - at.mode[m][None, None])
+        parts.append(log_standard(inside) + (shares[m] - at.log_root[m])[None, None])
+    # Where a mode repeats another its root may be anything; without a share it counts for nothing.
+    parts = [
+        jnp.where(jnp.isneginf(shares[m])[None, None], -jnp.inf, part)
+        for m, part in enumerate(parts)
+    ]
+    log_q = jax.nn.logsumexp(jnp.stack(parts), axis=0)
+    of_point = jnp.broadcast_to(shares[:, None], (num_modes, len(z), num_blocks))
+    return log_q.reshape(-1, num_blocks), of_point.reshape(-1, num_blocks)
