@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("as_users_write")
 
 
 def test_starts_that_disagree_without_a_likelihood_are_reported():
-    moments = Moments(np.zeros(2), np.diag([100.0, 4.0]), np.zeros((2, 2)))
+    moments = Moments(np.zeros(2), np.diag([100.0, 4.0]), np.zeros((2, 2)), np.eye(2))
     draws = Posterior(np.zeros((2, 3, 1, 1)), "exact", 1.0, 1000.0, 1.0)
     climbed = LouisClimb(THETA, moments, draws, 1, True)
     state = FitState(THETA, 0).by_draws(climbed, None)

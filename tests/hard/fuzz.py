@@ -5,8 +5,8 @@
     python tests/hard/fuzz.py --seed 0 --only 137          repeats one fit, with its summary
     python tests/hard/fuzz.py --family normal,bernoulli    only this prior and likelihood
 
-Six data sets of each model and shape come one after another, because what is compiled for the first
-serves them all.
+Fifteen data sets of each model and shape come one after another, because what is compiled for the
+first serves them all.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from fuzz_judge import LABELS, Verdict, judge
 
 import marginax as mx
 
-PER_CHUNK = 6
+PER_CHUNK = 15
 SHOWN = ("WRONG", "CRASH", "false alarm", "wrong errors", "refused", "missed", "?")
 
 

@@ -15,7 +15,7 @@ def configuration(log_joint, kernel=DEFAULT, blocks="leading"):
     return mx.m_svgd_em(
         log_joint,
         mx.em_gradient(),
-        0.5,
+        0.25,
         kernel,
         theta_momentum=restart,
         particle_momentum=restart,

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from marginax.model.groups import pad_groups
+from marginax.model.groups import padded
 
 __all__ = ["Columns", "NoColumn", "by_group", "listed", "nearest", "read_csv", "read_table"]
 
@@ -84,7 +84,7 @@ def by_group(table: Columns, group: str) -> Columns:
             "--group makes a column 'mask', 1 for rows and 0 for padding, but the data have one of "
             "that name already. Rename it."
         )
-    gathered = Columns({group: np.unique(labels), "mask": pad_groups(labels)["mask"]})
+    gathered = Columns({group: np.unique(labels), "mask": padded(labels, {})["mask"]})
     for name, values in table.items():
         if values.shape[:1] != labels.shape:
             raise ValueError(
@@ -92,7 +92,7 @@ def by_group(table: Columns, group: str) -> Columns:
                 f"each of {len(labels)} rows in every column."
             )
         if name != group:
-            gathered[name] = pad_groups(labels, values=values)["values"]
+            gathered[name] = padded(labels, {"values": values})["values"]
     return gathered
 
 

@@ -124,7 +124,7 @@ def rises_for_ever(state: FitState) -> bool:
     if state.maximum is None or state.maximum.best.settled:
         return False
     best, function = state.maximum.best, state.maximum.function
-    step = best.step()
+    step = best.step(function.lengths)
     values = [best.local.value]
     for times in FAR:
         values.append(function.evaluate(best.theta + times * step, best.local.extra).value)

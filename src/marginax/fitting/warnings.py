@@ -44,12 +44,11 @@ def warnings_of(problem: Problem, ran: Run, state: FitState) -> tuple[str, ...]:
             "is wrong. Fit without groups, `Problem(log_joint, ...)`."
         )
     if state.information is None:
-        return (*said, *_of_the_particles(ran, state))
+        said += _of_the_particles(ran, state)
+        return tuple(said + _of_the_posterior(state))
     said += _of_the_climb(state)
     said += _of_the_starts(ran, state)
     said += _of_the_information(problem, state.information, state.boundaries)
-    if state.likelihood is not None:
-        said += state.likelihood.warnings()
     if state.blind_to_sign:
         some = ", ".join(state.blind_to_sign)
         said.append(
@@ -57,9 +56,7 @@ def warnings_of(problem: Problem, ran: Run, state: FitState) -> tuple[str, ...]:
             "constrain it (`theta_transforms={...: transforms.positive}`), as for a standard "
             "deviation."
         )
-    if state.draws is not None and not _have_mixed(state.draws):
-        said.append(_of_the_draws(state.draws))
-    return tuple(said)
+    return tuple(said + _of_the_posterior(state))
 
 
 def notes_on(problem: Problem, ran: Run, state: FitState) -> tuple[str, ...]:
@@ -98,6 +95,14 @@ def _have_mixed(draws: Posterior) -> bool:
     # Halves of short chains differ a little for want of draws, and the worst of very many more.
     worst = 1.05 if draws.draws.shape[1] >= 100 else 1.1
     return draws.rhat <= worst and draws.effective_draws >= 100
+
+
+def _of_the_posterior(state: FitState) -> list[str]:
+    """What the integral over the latents, and draws of them, give reason to doubt."""
+    said = [] if state.likelihood is None else state.likelihood.warnings()
+    if state.draws is not None and not _have_mixed(state.draws):
+        said.append(_of_the_draws(state.draws))
+    return said
 
 
 def _of_the_draws(draws: Posterior) -> str:

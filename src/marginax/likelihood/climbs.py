@@ -4,12 +4,11 @@ No step is taken that lowers what it climbs.
 """
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from marginax.likelihood.curvature import by_differences, curvature_agrees
-from marginax.likelihood.newton import Climb, climb, longest
+from marginax.likelihood.newton import Climb, climb
 from marginax.likelihood.results import (
     ImportanceLikelihood,
     Likelihood,
@@ -17,6 +16,7 @@ from marginax.likelihood.results import (
     QuadratureLikelihood,
     modes_of,
 )
+from marginax.likelihood.second_derivatives import by_differences, curvature_agrees
 
 __all__ = [
     "Climbs",
@@ -32,6 +32,8 @@ __all__ = [
 DISTANCES = (*range(2, 25, 2), *range(-2, -25, -2))
 FEW_DISTANCES = (2, 8, -2, -8)  # in units of a parameter that is measured in large numbers
 FLAT = 0.05  # a curvature that makes a standard error of more than 4 typical lengths
+LONG = 2.0  # a standard error that may be that of large units
+ROUGHLY = 50.0  # by how much more than at the end two rules may differ where climbs begin
 MOST_LOOKS = 3  # searches for other modes at the top of a climb, each followed by another climb
 
 
@@ -73,15 +75,50 @@ def climb_from_starts(
     """A climb from every start, off plateaus too, over all modes, by a rule that is fine enough."""
     climbs: list[Climb] = []
     modes = function.start
+    if function.lengths is None:
+        function = function._replace(lengths=_lengths(function, thetas[0]))
     if function.other_modes is not None:
         modes = function.other_modes(thetas[0], modes).modes
+    function = _fine_enough_to_begin(function, thetas[0], modes)
     for theta in thetas:
-        top = climb(function.evaluate, theta, modes, max_steps=max_steps)
+        top = _climb(function, theta, modes, max_steps)
         top = _off_plateau(function, top, thetas[0], max_steps)
-        if not any(is_near(top.theta, one) for one in _finite(climbs)):
+        alike = [one for one in _finite(climbs) if is_near(top.theta, one)]
+        if alike:  # looked around there already
+            top = top._replace(modes_complete=alike[0].modes_complete)
+        else:
             top = _over_all_modes(function, top, max_steps)
         climbs.append(top)
     return _finely_enough(function, climbs)
+
+
+def _climb(
+    function: LikelihoodFunction, theta: np.ndarray, modes: Any, max_steps: int = 60
+) -> Climb:
+    return climb(function.evaluate, theta, modes, lengths=function.lengths, max_steps=max_steps)
+
+
+def _lengths(function: LikelihoodFunction, theta: np.ndarray) -> np.ndarray:
+    """How long the typical lengths of parameters may be: 1, or more for those in large units.
+
+    A large standard error may be that of a parameter that is measured in millions: one standard
+    error away to either side the likelihood has then fallen by a half. Or it is no error at all, on
+    a plateau, where a log standard deviation should still be moved by about 1.
+    """
+    here = function.evaluate(theta, function.start)
+    lengths = np.ones(len(theta))
+    diagonal = np.abs(np.diag(here.hessian))
+    for i in np.flatnonzero((diagonal > 0) & (diagonal < 1 / LONG**2)):
+        move = np.zeros(len(theta))
+        move[i] = 1 / np.sqrt(diagonal[i])
+        along = here.gradient[i] * move[i]
+        changes = [
+            function.evaluate(theta + side * move, here.extra).value - here.value - side * along
+            for side in (-1, 1)
+        ]
+        if all(0.05 < abs(change) < 5 for change in changes):
+            lengths[i] = move[i]
+    return lengths
 
 
 def _over_all_modes(function: LikelihoodFunction, top: Climb, max_steps: int) -> Climb:
@@ -93,26 +130,57 @@ def _over_all_modes(function: LikelihoodFunction, top: Climb, max_steps: int) ->
         top = top._replace(modes_complete=search.is_complete)
         if not search.num_new:
             break
-        again = climb(function.evaluate, top.theta, search.modes, max_steps=max_steps)
+        again = _climb(function, top.theta, search.modes, max_steps)
         top = again._replace(modes_complete=search.is_complete)
     return top
 
 
 def _finely_enough(function: LikelihoodFunction, climbs: list[Climb]) -> Climbs:
-    """Goes on with finer rules while value or gradient of two differ where climbs have ended."""
-    while function.finer is not None:
-        ended = _finite(climbs)
-        best = max((one.local.value for one in ended), default=0.0)
-        judged = [one for one in ended if one.local.value == best or not one.settled][:3]
-        values = [function.describe(one.theta, one.local.extra) for one in judged]
-        if all(
-            not isinstance(value, QuadratureLikelihood) or value.is_accurate(one.local.hessian)
-            for value, one in zip(values, judged, strict=True)
-        ):
-            break
-        function = function.finer()
+    """Goes on with finer rules while value or gradient of two differ where the best climb ended."""
+    while ended := _finite(climbs):
+        best = max(ended, key=lambda one: one.local.value)
+        if function.finer is None or _is_accurate(function, best):
+            # By too coarse a rule for it there may be a lower top where there is none.
+            return Climbs(function, [_surely(function, one, best) for one in climbs])
+        function = _finer(function)
         climbs = [_again(function, one) for one in climbs]
     return Climbs(function, climbs)
+
+
+def _surely(function: LikelihoodFunction, top: Climb, best: Climb) -> Climb:
+    """A lower top by a rule that is fine enough there too."""
+    while np.isfinite(top.local.value) and not (top.settled and as_high(top, best)):
+        if function.finer is None or _is_accurate(function, top):
+            break
+        function = _finer(function)
+        top = _again(function, top)
+    return top
+
+
+def _finer(function: LikelihoodFunction) -> LikelihoodFunction:
+    finer = function if function.finer is None else function.finer()
+    return finer._replace(lengths=function.lengths)
+
+
+def _is_accurate(function: LikelihoodFunction, top: Climb, times: float = 1.0) -> bool:
+    """Whether two rules agree in value and gradient, or there are no rules to compare."""
+    value = function.describe(top.theta, top.local.extra)
+    if not isinstance(value, QuadratureLikelihood):
+        return True
+    return value.is_accurate(top.local.hessian, times)
+
+
+def _fine_enough_to_begin(
+    function: LikelihoodFunction, theta: np.ndarray, modes: Any
+) -> LikelihoodFunction:
+    """A rule by which the first steps from theta are not nonsense: heavy tails want a finer one."""
+    while function.finer is not None:
+        here = function.evaluate(theta, modes)
+        at = Climb(theta, here, 0, False)
+        if not np.isfinite(here.value) or _is_accurate(function, at, ROUGHLY):
+            break
+        function = _finer(function)
+    return function
 
 
 def maximum_from(
@@ -142,15 +210,7 @@ def maximum_from(
     best = max(climbs, key=lambda one: one.local.value)
     # Judged before the last steps, which change the rule and with it every value a little.
     lower, num_agreeing = gaps_below(best, climbs), sum(as_high(one, best) for one in agreeing)
-    if function.adapt is not None:
-        function = function.adapt(best.theta, best.local.extra)
-    if function.evaluate_finely is not None:
-        fine = climb(function.evaluate_finely, best.theta, best.local.extra, max_steps=8)
-        fine = fine._replace(modes_complete=best.modes_complete)
-        best = fine if np.isfinite(fine.local.value) else best
-    elif not curvature_agrees(function, best):
-        function = by_differences(function)
-        best = _again(function, best)
+    function, best = _last_steps(function, best)
     nearest = int(np.argmin([distance(end, best) for end in ends]))
     value = function.describe(best.theta, best.local.extra)
     if isinstance(value, QuadratureLikelihood | ImportanceLikelihood):
@@ -158,11 +218,28 @@ def maximum_from(
     return Maximum(best, nearest, num_agreeing, lower, function, value)
 
 
+def _last_steps(function: LikelihoodFunction, best: Climb) -> tuple[LikelihoodFunction, Climb]:
+    """The best with draws that suit it, or with a Hessian that its gradient agrees with."""
+    if function.adapt is not None:
+        lengths = function.lengths
+        function = function.adapt(best.theta, best.local.extra)._replace(lengths=lengths)
+    if function.evaluate_finely is not None:
+        evaluate = function.evaluate_finely
+        fine = climb(evaluate, best.theta, best.local.extra, lengths=function.lengths, max_steps=8)
+        fine = fine._replace(modes_complete=best.modes_complete)
+        return function, fine if np.isfinite(fine.local.value) else best
+    if curvature_agrees(function, best):
+        return function, best
+    differenced = by_differences(function)
+    again = _again(differenced, best)
+    return (differenced, again) if np.isfinite(again.local.value) else (function, best)
+
+
 def _again(function: LikelihoodFunction, top: Climb) -> Climb:
     """Climbs on from a top by another rule."""
     if not np.isfinite(top.local.value):
         return top
-    again = climb(function.evaluate, top.theta, top.local.extra)
+    again = _climb(function, top.theta, top.local.extra)
     return again._replace(modes_complete=top.modes_complete)
 
 
@@ -204,7 +281,7 @@ def _off_plateau(
     for _ in range(3):
         if not np.isfinite(top.local.value):
             return top
-        units = longest(function.evaluate(home, function.start))
+        units = np.ones(len(home)) if function.lengths is None else function.lengths
         flat = np.flatnonzero(np.abs(np.diag(top.local.hessian)) * units**2 < FLAT)
         higher = None
         for i in flat:
@@ -217,6 +294,6 @@ def _off_plateau(
                     higher = (there.value, moved, there.extra)
         if higher is None:
             return top
-        again = climb(function.evaluate, higher[1], higher[2], max_steps=max_steps)
+        again = _climb(function, higher[1], higher[2], max_steps)
         top = again if again.local.value > top.local.value else top
     return top

@@ -70,34 +70,6 @@ def mode_search(blocks: Blocks) -> Callable[[np.ndarray, Array], ModeSearch]:
     climb_one = placing(blocks.bare)
     size = blocks.start.shape[1]
 
-    def peaks(theta: np.ndarray, known: _Known) -> list[np.ndarray]:
-        """Local maxima of densities of one latent, the highest first, a row per block each."""
-        width = 1 / known.inverse[0, :, 0, 0]
-        points = known.mode[0, None, :, 0] + GRID[:, None] * width
-        on_grid = _on_points(blocks.bare)
-        values = np.concatenate(
-            [
-                np.asarray(on_grid(jnp.asarray(theta), points[:, rows], chunk_of(blocks, rows)))
-                for rows in in_chunks(blocks, len(GRID))
-            ],
-            axis=1,
-        )
-        values = np.nan_to_num(values, nan=-np.inf)
-        inner = values[1:-1]
-        is_peak = (inner > values[:-2]) & (inner >= values[2:]) & (np.abs(GRID[1:-1]) > 1)[:, None]
-        heights = np.where(is_peak, inner, -np.inf)
-        places = np.argsort(-heights, axis=0)[:MOST_PEAKS]
-        blocks_of = np.arange(points.shape[1])
-        rows = [
-            np.where(
-                np.isfinite(heights[place, blocks_of]),
-                points[1:-1][place, blocks_of],
-                known.mode[0, :, 0],
-            )[:, None]
-            for place in places
-        ]
-        return [row for row in rows if np.any(row != known.mode[0])]
-
     def climb(theta: np.ndarray, start: np.ndarray) -> Any:
         parts = [
             climb_one(jnp.asarray(theta), jnp.asarray(start[rows]), chunk_of(blocks, rows))
@@ -116,7 +88,7 @@ def mode_search(blocks: Blocks) -> Callable[[np.ndarray, Array], ModeSearch]:
             before = _count(known)
             starts = _dispersed(known, rng, round_number)
             if size == 1 and round_number == 0:
-                starts += peaks(theta, known)
+                starts += _peaks(blocks, theta, known)
             for start in starts:
                 known = _with(known, climb(theta, start))
             complete = _count(known) == before
@@ -138,6 +110,28 @@ def _on_points(bare: ById) -> Callable[..., Array]:
         return jax.vmap(lambda x: blocks.log_densities(theta, x[:, None], data))(points)
 
     return on_points
+
+
+def _peaks(blocks: Blocks, theta: np.ndarray, known: _Known) -> list[np.ndarray]:
+    """Local maxima of densities of one latent, the highest first, a row per block each."""
+    mode, width = known.mode[0, :, 0], 1 / known.inverse[0, :, 0, 0]
+    points = mode + GRID[:, None] * width
+    on_grid = _on_points(blocks.bare)
+    values = np.concatenate(
+        [
+            np.asarray(on_grid(jnp.asarray(theta), points[:, rows], chunk_of(blocks, rows)))
+            for rows in in_chunks(blocks, len(GRID))
+        ],
+        axis=1,
+    )
+    values = np.nan_to_num(values, nan=-np.inf)
+    inner = values[1:-1]
+    is_peak = (inner > values[:-2]) & (inner >= values[2:]) & (np.abs(GRID[1:-1]) > 1)[:, None]
+    heights = np.where(is_peak, inner, -np.inf)
+    order = np.argsort(-heights, axis=0)[:MOST_PEAKS]
+    seen = np.isfinite(np.take_along_axis(heights, order, axis=0))
+    places = np.where(seen, np.take_along_axis(points[1:-1], order, axis=0), mode)
+    return [row[:, None] for row in places if np.any(row != mode)]
 
 
 def _joined(parts: list[Any]) -> Any:

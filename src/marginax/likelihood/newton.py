@@ -2,7 +2,7 @@
 
 A step is accepted only if the likelihood does not fall, and no step is longer than its curvature
 warrants, so that the estimate never gets worse. Lengths are in standard errors, so that units do
-not matter; a coordinate that is flat where the climb is has the length it had where it began.
+not matter.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["Climb", "Local", "climb", "longest"]
+__all__ = ["Climb", "Local", "climb"]
 
 FIRST_RADIUS = 2.0  # in units of the scales
 # A promised gain that rounding, kinks or the noise of draws may hide: 0.03 standard errors.
@@ -54,9 +54,10 @@ class Climb(NamedTuple):
     promised: float = 0.0
     modes_complete: bool = True
 
-    def step(self) -> np.ndarray:
+    def step(self, lengths: np.ndarray | None = None) -> np.ndarray:
         """Where Newton's method would go next."""
-        return _step(self.local, FIRST_RADIUS, longest(self.local))[0]
+        most = np.ones(len(self.theta)) if lengths is None else lengths
+        return _step(self.local, FIRST_RADIUS, most)[0]
 
 
 def climb(
@@ -64,6 +65,7 @@ def climb(
     theta: np.ndarray,
     extra: Any,
     *,
+    lengths: np.ndarray | None = None,
     max_steps: int = 60,
     negligible: float = 1e-9,
 ) -> Climb:
@@ -73,13 +75,15 @@ def climb(
         evaluate: `evaluate(theta, extra) -> Local`.
         theta: flat, free start.
         extra: for the first evaluation.
+        lengths: the longest that typical lengths may be, where curvature says nothing; 1 unless
+            parameters are measured in larger numbers.
         max_steps: evaluations.
         negligible: a promised gain in log likelihood that is not worth a step.
     """
     here = evaluate(theta, extra)
     if not _is_finite(here):
         return Climb(theta, here._replace(value=-np.inf), 0, False)
-    most = longest(here)
+    most = np.ones(len(theta)) if lengths is None else lengths
     radius, taken = FIRST_RADIUS, 0
     for _ in range(max_steps):
         step, gain = _step(here, radius, most)
@@ -99,16 +103,6 @@ def climb(
             if radius < 1e-10:
                 break
     return Climb(theta, here, taken, False, _step(here, FIRST_RADIUS, most)[1])
-
-
-def longest(local: Local) -> np.ndarray:
-    """The longest a typical length may be, where curvature says nothing: 1, or more in such units.
-
-    Most parameters without a unit, a log standard deviation or a logit, change by about 1. One that
-    is measured in millions has a standard error at the start that says so.
-    """
-    diagonal = np.abs(np.diag(local.hessian))
-    return np.maximum(1.0, 1 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0)))
 
 
 def _is_finite(local: Local) -> bool:
@@ -135,4 +129,8 @@ def _step(local: Local, radius: float, most: np.ndarray) -> tuple[np.ndarray, fl
     length = float(np.linalg.norm(scaled))
     scaled = scaled * (radius / length) if length > radius else scaled
     step = scaled * scales
-    return step, float(local.gradient @ step) / 2
+    # On a plateau a step may be as long as one likes, and lead to where numbers end.
+    flat = np.abs(np.diag(local.hessian)) < 1 / most**2
+    shorter = np.where(flat, np.clip(step, -FIRST_RADIUS * most, FIRST_RADIUS * most), step)
+    gain = float(local.gradient @ shorter) / 2
+    return (shorter, gain) if gain > 0 else (step, float(local.gradient @ step) / 2)

@@ -113,6 +113,7 @@ def profile_interval(
     extra = modes_of(best.extra)
     top = evaluate(theta, extra).value  # by the same rule as what it is compared with
     others = np.arange(len(theta)) != index
+    lengths = None if function.lengths is None else function.lengths[others]
 
     def side(sign: float) -> float:
         def profiled(distance: float, near: np.ndarray) -> Climb:
@@ -123,7 +124,7 @@ def profile_interval(
                 inner = here.hessian[np.ix_(others, others)]
                 return Local(here.value, here.gradient[others], inner, here.extra)
 
-            return climb(part, near, extra, max_steps=30, negligible=1e-6)
+            return climb(part, near, extra, lengths=lengths, max_steps=30, negligible=1e-6)
 
         far = FARTHEST * size
         return sign * _end(profiled, theta[others], top, quantile, quantile * size, far)

@@ -59,7 +59,7 @@ BEND = 0.5  # b above: evenly spaced nodes near the mode, e^(b t) further out
 # The finer rules by dimension: Gauss-Hermite orders, or spacing and reach of t.
 FINER: dict[int, tuple[int | tuple[float, float], ...]] = {
     1: ((0.25, 16.0), (0.0625, 16.0), (0.03125, 16.0)),
-    2: ((0.5, 10.0), (0.25, 10.0), (0.125, 10.0)),
+    2: ((0.4, 10.0), (0.2, 10.0), (0.1, 10.0)),
     3: (19, (0.6, 9.0), (0.4, 9.0)),
 }
 MOST_NODES = 2**28  # of all groups together: beyond it no finer rule is tried

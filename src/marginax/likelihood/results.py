@@ -68,18 +68,20 @@ class QuadratureLikelihood:
         """How it was found, in words."""
         return self.rule + _around(self.num_modes)
 
-    def is_accurate(self, hessian: np.ndarray) -> bool:
+    def is_accurate(self, hessian: np.ndarray, times: float = 1.0) -> bool:
         """Whether a finer rule would change value and estimate by next to nothing.
 
         Args:
             hessian: of the log likelihood, which tells how far an error of the gradient moves it.
+            times: as many times more is good enough too.
         """
         size = np.sqrt(np.maximum(np.abs(np.diag(hessian)), np.finfo(float).tiny))
         curvature = -hessian / np.outer(size, size)
         w, v = np.linalg.eigh((curvature + curvature.T) / 2)
         clear = w > 1e-6  # a flat direction has no standard error to compare with
         moved = (v.T @ (self.score_error / size))[clear] / w[clear]
-        return bool(self.error <= GOOD_VALUE and np.all(moved**2 * w[clear] <= GOOD_SHIFT**2))
+        near = np.all(moved**2 * w[clear] <= (times * GOOD_SHIFT) ** 2)
+        return bool(self.error <= times * GOOD_VALUE and near)
 
     @property
     def quality(self) -> str:
@@ -229,6 +231,7 @@ class LikelihoodFunction(NamedTuple):
         finer: `finer()` is the same likelihood by the next finer rule; None where there is none.
         other_modes: `other_modes(theta, start)` looks for modes beside those in start; None where
             there is nothing to look for.
+        lengths: of theta, beyond which no step of a first climb goes; None where not known yet.
     """
 
     start: Array
@@ -238,6 +241,7 @@ class LikelihoodFunction(NamedTuple):
     adapt: "Callable[[np.ndarray, Any], LikelihoodFunction] | None" = None
     finer: "Callable[[], LikelihoodFunction] | None" = None
     other_modes: Callable[[np.ndarray, Any], ModeSearch] | None = None
+    lengths: np.ndarray | None = None
 
 
 class FineStart(NamedTuple):
