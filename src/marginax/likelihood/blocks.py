@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 MOST_LATENTS = 400  # latents in one block whose dense curvature is affordable
-NOTHING = 100.0  # by how much a log term may be lower than the largest and still be added
+NOTHING = 46.0  # by how much a log term may be lower than the largest and still be added
 MOST_POINTS = 2**20  # nodes or draws of all blocks together that are evaluated at once
 
 

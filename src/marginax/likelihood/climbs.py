@@ -33,7 +33,7 @@ DISTANCES = (*range(2, 25, 2), *range(-2, -25, -2))
 FEW_DISTANCES = (2, 8, -2, -8)  # in units of a parameter that is measured in large numbers
 FLAT = 0.05  # a curvature that makes a standard error of more than 4 typical lengths
 LONG = 2.0  # a standard error that may be that of large units
-ROUGHLY = 50.0  # by how much more than at the end two rules may differ where climbs begin
+ROUGHLY = 500.0  # by how much more than at the end two rules may differ where climbs begin
 MOST_LOOKS = 3  # searches for other modes at the top of a climb, each followed by another climb
 
 
@@ -228,11 +228,12 @@ def _last_steps(function: LikelihoodFunction, best: Climb) -> tuple[LikelihoodFu
         fine = climb(evaluate, best.theta, best.local.extra, lengths=function.lengths, max_steps=8)
         fine = fine._replace(modes_complete=best.modes_complete)
         return function, fine if np.isfinite(fine.local.value) else best
-    if curvature_agrees(function, best):
+    if best.settled and curvature_agrees(function, best):
         return function, best
-    differenced = by_differences(function)
+    differenced = by_differences(function, best)
     again = _again(differenced, best)
-    return (differenced, again) if np.isfinite(again.local.value) else (function, best)
+    better = np.isfinite(again.local.value) and (again.settled or best.settled)
+    return (differenced, again) if better else (function, best)
 
 
 def _again(function: LikelihoodFunction, top: Climb) -> Climb:

@@ -30,7 +30,9 @@ FEWEST_EFFECTIVE = 200
 NOTHING = 1e-9  # a share of the density that is too small to matter
 LARGEST_DIFFERENCE = 0.05  # of two quadrature rules, in the log likelihood
 # Two rules agree: in the log likelihood, and in standard errors by which the estimate would move.
-GOOD_VALUE, GOOD_SHIFT = 1e-3, 0.003
+# (That of very many groups is a sum of as many errors.) The second derivative of a parameter that
+# the data hardly determine is small, and wants more digits than the value itself.
+GOOD_VALUE, GOOD_SHIFT, MANY_GROUPS = 2e-5, 3e-4, 300
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,8 @@ class QuadratureLikelihood:
         clear = w > 1e-6  # a flat direction has no standard error to compare with
         moved = (v.T @ (self.score_error / size))[clear] / w[clear]
         near = np.all(moved**2 * w[clear] <= (times * GOOD_SHIFT) ** 2)
-        return bool(self.error <= times * GOOD_VALUE and near)
+        allowed = times * GOOD_VALUE * max(1.0, len(self.by_group) / MANY_GROUPS)
+        return bool(self.error <= allowed and near)
 
     @property
     def quality(self) -> str:

@@ -1,8 +1,9 @@
-"""Whether a likelihood's Hessian is that of its gradient, and one by differences where it is not.
+"""Whether a likelihood's Hessian is that of its gradient, and derivatives by differences if not.
 
 Derivatives at nodes that stand still do not see a kink move across them: the second derivative of
 |x - mean| is 0 at every node, though that of the integral is not (a Laplace prior, a threshold).
-The gradient is right all the same, and its differences tell the curvature.
+With a node at the kink the gradient is noise too. Values are right all the same, and their
+differences tell both.
 """
 
 import numpy as np
@@ -14,8 +15,8 @@ __all__ = ["by_differences", "curvature_agrees"]
 
 STEP = 0.2  # of a standard error
 AGREE = 0.03  # in the curvature along a direction, relative to it
-ROUNDS = 5
-MOST_FALL = 2.0  # by how much more the log likelihood may fall to one side of a step
+ROUNDS = 8
+MOST_BY_VALUES = 8  # parameters whose derivatives are taken from values
 
 
 def curvature_agrees(function: LikelihoodFunction, top: Climb) -> bool:
@@ -25,56 +26,105 @@ def curvature_agrees(function: LikelihoodFunction, top: Climb) -> bool:
         function: what was climbed.
         top: where.
     """
+    off = _disagreement(function, top, STEP)
+    if off <= AGREE:
+        return True
+    # What a smooth likelihood differs by falls with the square of the step; what kinks do, stays.
+    return _disagreement(function, top, STEP / 2) < off / 2.5
+
+
+def _disagreement(function: LikelihoodFunction, top: Climb, step: float) -> float:
+    """Of Hessian and gradient over a step of so many standard errors, relative to the curvature."""
     hessian = top.local.hessian
     diagonal = np.abs(np.diag(hessian))
     known = diagonal > 0
     signs = np.where(np.random.default_rng(0).random(len(diagonal)) < 0.5, -1.0, 1.0)
-    lengths = np.where(known, STEP / np.sqrt(np.where(known, diagonal, 1.0)), 0.0)
+    lengths = np.where(known, step / np.sqrt(np.where(known, diagonal, 1.0)), 0.0)
     move = signs * lengths / np.sqrt(max(1, int(np.sum(known))))
     ends = [function.evaluate(top.theta + side * move, top.local.extra) for side in (-1.0, 1.0)]
     if not all(np.isfinite(end.value) for end in ends):
-        return True  # at the edge of where it is defined nothing can be said
+        return 0.0  # at the edge of where it is defined nothing can be said
     falls = [top.local.value - end.value for end in ends]
     if min(falls) < 0.1 * max(falls):
-        return True  # a likelihood that falls to one side alone has no curvature to speak of
+        return 0.0  # a likelihood that falls to one side alone has no curvature to speak of
     seen, expected = (ends[1].gradient - ends[0].gradient) / 2, hessian @ move
     size = np.sqrt(np.where(known, diagonal, 1.0))
-    # In standard errors; a small part of the curvature that the diagonal has.
-    return bool(np.all(np.abs(seen - expected) / size <= AGREE * np.linalg.norm(move * size)))
+    return float(np.max(np.abs(seen - expected) / size) / np.linalg.norm(move * size))
 
 
-def by_differences(function: LikelihoodFunction) -> LikelihoodFunction:
-    """The same likelihood with its Hessian from differences of the gradient."""
+def by_differences(function: LikelihoodFunction, top: Climb) -> LikelihoodFunction:
+    """The same likelihood with derivatives from differences: of values, or of the gradient.
+
+    Values are right whatever kinks there are, but many parameters would want too many of them.
+
+    Args:
+        function: what was climbed.
+        top: where it came to; steps are fractions of the standard errors there.
+    """
+    steps = _steps(function, top)
 
     def evaluate(theta: np.ndarray, start: object) -> Local:
         here = function.evaluate(theta, start)
         if not np.isfinite(here.value):
             return here
-        rows = [_row(function, theta, here, i) for i in range(len(theta))]
-        hessian = np.array(rows)
-        return here._replace(hessian=(hessian + hessian.T) / 2)
+        if len(theta) <= MOST_BY_VALUES:
+            gradient, hessian = _from_values(function, theta, here, steps)
+        else:
+            gradient, hessian = here.gradient, _from_gradients(function, theta, here, steps)
+        return here._replace(gradient=gradient, hessian=hessian)
 
     return function._replace(evaluate=evaluate)
 
 
-def _row(function: LikelihoodFunction, theta: np.ndarray, here: Local, i: int) -> np.ndarray:
-    """A row of the Hessian, with a step that is a fraction of the standard error it tells."""
-    curvature = abs(here.hessian[i, i]) or max(abs(here.gradient[i]) ** 2, 1.0)
-    row = here.hessian[i]
-    for _ in range(ROUNDS):
-        step = STEP / np.sqrt(curvature)
-        move = np.zeros_like(theta)
-        move[i] = step
-        ends = [function.evaluate(theta + side * move, here.extra) for side in (-1.0, 1.0)]
-        if not all(np.isfinite(end.value) for end in ends):
-            curvature *= 16.0
-            continue
-        falls = [here.value - end.value for end in ends]
-        if abs(falls[1] - falls[0]) > MOST_FALL:
-            break  # far from any top, or too long a step: the derivative itself is better
-        row = (ends[1].gradient - ends[0].gradient) / (2 * step)
-        told = abs(row[i])
-        if curvature / 4 < told < 4 * curvature or told == 0:
-            break
-        curvature = np.clip(told, curvature / 100, 100 * curvature)
-    return row
+def _steps(function: LikelihoodFunction, top: Climb) -> np.ndarray:
+    """Along every coordinate the step over which the likelihood bends as in 0.2 standard errors."""
+    here, steps = top.local, np.ones(len(top.theta))
+    for i in range(len(steps)):
+        curvature = abs(here.hessian[i, i])
+        steps[i] = STEP / np.sqrt(curvature) if curvature > 0 else STEP
+        for _ in range(ROUNDS):
+            move = np.zeros(len(steps))
+            move[i] = steps[i]
+            ends = [function.evaluate(top.theta + s * move, here.extra).value for s in (-1, 1)]
+            bend = abs(2 * here.value - sum(ends))
+            if not np.isfinite(bend):
+                steps[i] /= 4
+            elif STEP**2 / 4 < bend < 4 * STEP**2:
+                break
+            else:
+                steps[i] *= float(np.clip(STEP / np.sqrt(max(bend, 1e-12)), 0.1, 10.0))
+    return steps
+
+
+def _from_values(
+    function: LikelihoodFunction, theta: np.ndarray, here: Local, steps: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Gradient and Hessian from values at steps along coordinates and pairs of them."""
+    size = len(theta)
+    moves = np.diag(steps)
+
+    def value(move: np.ndarray) -> float:
+        return function.evaluate(theta + move, here.extra).value
+
+    up, down = (np.array([value(side * move) for move in moves]) for side in (1.0, -1.0))
+    hessian = np.diag((up - 2 * here.value + down) / steps**2)
+    for i in range(size):
+        for j in range(i):
+            corners = [
+                a * b * value(a * moves[i] + b * moves[j]) for a in (1.0, -1.0) for b in (1.0, -1.0)
+            ]
+            hessian[i, j] = hessian[j, i] = sum(corners) / (4 * steps[i] * steps[j])
+    return (up - down) / (2 * steps), hessian
+
+
+def _from_gradients(
+    function: LikelihoodFunction, theta: np.ndarray, here: Local, steps: np.ndarray
+) -> np.ndarray:
+    """The Hessian from gradients at steps along coordinates."""
+
+    def gradient(move: np.ndarray) -> np.ndarray:
+        return function.evaluate(theta + move, here.extra).gradient
+
+    moves = np.diag(steps)
+    rows = np.array([gradient(move) - gradient(-move) for move in moves]) / (2 * steps[:, None])
+    return (rows + rows.T) / 2
