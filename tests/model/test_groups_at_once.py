@@ -9,10 +9,11 @@ import marginax as mx
 from marginax.fitting.boundaries import interacting_groups
 from marginax.fitting.fit_state import FitState
 from marginax.fitting.warnings import warnings_of
-from marginax.likelihood.blocks import as_blocks, place
+from marginax.likelihood.blocks import as_blocks
 from marginax.likelihood.from_draws import louis_moments
 from marginax.likelihood.importance import importance_likelihood
 from marginax.likelihood.posterior import Posterior, sampler
+from marginax.likelihood.proposals import proposer
 from marginax.likelihood.quadrature import quadrature_likelihood
 from marginax.model.transforms import positive
 from marginax.running.result import Run
@@ -94,9 +95,9 @@ def test_chains_of_blocks_that_are_known_together_only(key):
 
     def of(problem):
         blocks = as_blocks(problem)
-        at = place(blocks, jnp.asarray(THETA), blocks.start, blocks.data)
-        cloud = jnp.tile(at.mode[None], (8, 1, 1))
-        return sampler(blocks)(jnp.asarray(THETA), at, cloud, key).draws
+        proposal, modes = proposer(blocks)(THETA, blocks.start[None], slice(None))
+        cloud = jnp.tile(modes, (8, 1, 1))
+        return sampler(blocks)(jnp.asarray(THETA), proposal, cloud, key).draws
 
     same(of)
     draws = of(all_at_once())
@@ -124,9 +125,9 @@ def test_large_blocks_that_are_known_together_only(key):
         mx.Problem.grouped(together, scale, num_groups=3, **here),
     ):
         blocks = as_blocks(problem)
-        at = place(blocks, jnp.array([0.1]), blocks.start, blocks.data)
+        proposal, _ = proposer(blocks)(np.array([0.1]), blocks.start[None], slice(None))
         cloud = jax.random.normal(key, (4, 3, 12))
-        found = sampler(blocks, num_draws=20)(jnp.array([0.1]), at, cloud, key)
+        found = sampler(blocks, num_draws=20)(jnp.array([0.1]), proposal, cloud, key)
         assert "NUTS" in found.sampler
         draws.append(found.draws)
     np.testing.assert_allclose(*draws, rtol=1e-6, atol=1e-6)
@@ -195,7 +196,7 @@ def test_chunks_give_what_the_whole_gives(monkeypatch, likelihood, points):
         numbers = {
             name: value
             for name, value in vars(described).items()
-            if name not in ("pareto_k", "proposal")
+            if name not in ("pareto_k", "proposal", "rule")
         }
         return found.value, found.gradient, found.hessian, numbers
 

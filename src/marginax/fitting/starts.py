@@ -82,7 +82,9 @@ def climb_starts(
             if not ended():
                 raise
             return Starts(thetas, function, tuple(ended()), interrupted=True)
-        climbed = function if made.function is watched else made.function
+        climbed = made.function
+        if climbed.evaluate is watched.evaluate:
+            climbed = climbed._replace(evaluate=function.evaluate)
         return Starts(thetas, climbed, tuple(made.climbs))
 
 

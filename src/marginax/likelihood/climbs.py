@@ -200,8 +200,9 @@ def maximum_from(
     for end in ends:
         if not any(is_near(end, one) for one in climbs):
             more = climb_from_starts(function, end[None])
-            if more.function is not function:  # the values of another rule are not comparable
-                function = more.function
+            same_rule = more.function.evaluate is function.evaluate
+            function = more.function
+            if not same_rule:  # the values of another rule are not comparable
                 climbs = [_again(function, one) for one in climbs]
                 agreeing = list(climbs)
             climbs += _finite(more.climbs)

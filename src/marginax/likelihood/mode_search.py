@@ -92,9 +92,9 @@ def mode_search(blocks: Blocks) -> Callable[[np.ndarray, Array], ModeSearch]:
             for start in starts:
                 known = _with(known, climb(theta, start))
             complete = _count(known) == before
-            if complete or _most(known) > MOST_MODES:
+            if complete or _most(known) >= MOST_MODES:
                 break
-        is_complete = complete and _most(known) <= MOST_MODES
+        is_complete = complete and _most(known) < MOST_MODES
         return ModeSearch(_as_starts(known), _count(known) - num_before, is_complete)
 
     return search
