@@ -169,7 +169,8 @@ def _with(known: _Known, top: Any) -> _Known:
 
 
 def _mass(top: Any) -> np.ndarray:
-    return np.asarray(top.value + top.at.log_root)
+    with np.errstate(invalid="ignore"):  # a climb from nowhere has no mass
+        return np.asarray(top.value + top.at.log_root)
 
 
 def _count(known: _Known) -> int:

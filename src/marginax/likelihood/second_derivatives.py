@@ -49,7 +49,8 @@ def _disagreement(function: LikelihoodFunction, top: Climb, step: float) -> floa
         return 0.0  # a likelihood that falls to one side alone has no curvature to speak of
     seen, expected = (ends[1].gradient - ends[0].gradient) / 2, hessian @ move
     size = np.sqrt(np.where(known, diagonal, 1.0))
-    return float(np.max(np.abs(seen - expected) / size) / np.linalg.norm(move * size))
+    length = float(np.linalg.norm(move * size))
+    return float(np.max(np.abs(seen - expected) / size)) / length if length > 0 else 0.0
 
 
 def by_differences(function: LikelihoodFunction, top: Climb) -> LikelihoodFunction:
