@@ -94,7 +94,9 @@ def mode_search(blocks: Blocks) -> Callable[[np.ndarray, Array], ModeSearch]:
             complete = _count(known) == before
             if complete or _most(known) >= MOST_MODES:
                 break
-        is_complete = complete and _most(known) < MOST_MODES
+        # Of many latents with a second mode there are more than a few points can find.
+        countable = _most(known) == 1 or (size <= LARGEST_SEARCHED_WELL)
+        is_complete = complete and countable and _most(known) < MOST_MODES
         return ModeSearch(_as_starts(known), _count(known) - num_before, is_complete)
 
     return search
