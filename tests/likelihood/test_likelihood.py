@@ -153,6 +153,7 @@ def test_a_climb_leaves_a_plateau():
     problem = intercepts()
     likelihood = quadrature_likelihood(problem)
     start = np.array([1.0, -18.0])
+    assert climb(likelihood.evaluate, start, likelihood.start).theta[1] < -8
     found = climb_from_starts(likelihood, start[None]).climbs[0]
     np.testing.assert_allclose(found.theta, maximum(problem.data), atol=1e-5)
 

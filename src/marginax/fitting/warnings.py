@@ -93,7 +93,7 @@ def notes_on(problem: Problem, ran: Run, state: FitState) -> tuple[str, ...]:
 
 def _have_mixed(draws: Posterior) -> bool:
     # Halves of short chains differ a little for want of draws, and the worst of very many more.
-    worst = 1.1
+    worst = 1.05 if draws.draws.shape[1] >= 100 else 1.1
     return draws.rhat <= worst and draws.effective_draws >= 100
 
 

@@ -15,7 +15,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float
 
 from marginax._core.programs import KEPT, ById
-from marginax.likelihood.modes import Laplace, LogDensities, Top, climb_blocks, laplace
+from marginax.likelihood.modes import LogDensities, Top, climb_blocks
 from marginax.model.model_key import shared_model
 from marginax.model.problem import Problem
 from marginax.running.sharding import num_shards, over_groups
@@ -28,7 +28,6 @@ __all__ = [
     "flat_latents",
     "in_chunks",
     "chunk_of",
-    "place",
     "placing",
     "to_latent",
 ]
@@ -123,11 +122,6 @@ def chunk_of(blocks: Blocks, rows: slice) -> Data:
     data = jax.tree.map(lambda leaf: leaf[rows], blocks.data)
     first, end, _ = rows.indices(len(blocks.start))
     return over_groups(blocks.mesh, end - first, data)
-
-
-def place(blocks: Blocks, theta: Array, start: Float[Array, "blocks size"], data: Data) -> Laplace:
-    """The mode and the curvature of every block's posterior at theta."""
-    return laplace(lambda x: blocks.log_densities(theta, x, data), start)
 
 
 def flat_latents(problem: Problem, latent: Latent) -> Float[Array, "blocks size"]:

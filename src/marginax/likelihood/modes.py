@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 
 from marginax._core.linalg import eigh
 
-__all__ = ["Laplace", "LogDensities", "Top", "climb_blocks", "hessians", "laplace"]
+__all__ = ["Laplace", "LogDensities", "Top", "climb_blocks", "hessians"]
 
 LogDensities = Callable[[Float[Array, "blocks p"]], Float[Array, " blocks"]]
 
@@ -73,9 +73,9 @@ def hessians(
     return jax.vmap(column, out_axes=2)(jnp.eye(x.shape[1], dtype=x.dtype))
 
 
-def laplace(
+def climb_blocks(
     log_densities: LogDensities, start: Float[Array, "blocks p"], max_steps: int = 100
-) -> Laplace:
+) -> Top:
     """Climbs to every mode from `start`, never to a worse point.
 
     Args:
@@ -83,13 +83,6 @@ def laplace(
         start: rows where they are finite.
         max_steps: proposals, accepted or not.
     """
-    return climb_blocks(log_densities, start, max_steps).at
-
-
-def climb_blocks(
-    log_densities: LogDensities, start: Float[Array, "blocks p"], max_steps: int = 100
-) -> Top:
-    """The same, with how high it ended and whether that is a mode."""
     gradient = jax.grad(lambda x: jnp.sum(log_densities(x)))
     eps = jnp.finfo(start.dtype).eps
 
