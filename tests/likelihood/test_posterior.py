@@ -10,16 +10,6 @@ from marginax.likelihood.newton import Climb, Local
 from marginax.likelihood.results import LikelihoodFunction
 
 
-def test_chains_that_drift_alike_have_not_mixed():
-    """Whole chains agree with each other all the way: only their halves tell."""
-    pytest.importorskip("blackjax")
-    random = np.random.default_rng(0)
-    still = random.normal(size=(8, 200, 1))
-    drifting = still + np.linspace(-2, 2, 200)[:, None]
-    assert float(posterior._worst(jnp.asarray(still))[0]) < 1.02
-    assert float(posterior._worst(jnp.asarray(drifting))[0]) > 1.3
-
-
 @pytest.mark.parametrize("num_latents", [1, 800, 4_000, 50_000, 100_000])
 def test_draws_have_room(num_latents):
     """A floor of 50 draws of 20 chains went past what was called the most numbers."""

@@ -65,7 +65,7 @@ def tuning_free(
         ...     return -0.5 * jnp.sum((x - theta) ** 2 + (y - x) ** 2)
         >>> y, x0 = jnp.array([1.0, 2.0, 3.0]), jax.random.normal(jax.random.key(0), (10, 3))
         >>> method = mx.tuning_free(log_joint, blocks="leading")
-        >>> end = mx.trajectory(method, 0.0, x0, y, 30, key=jax.random.key(1))
+        >>> end = mx.trajectory(method, 0.0, x0, y, 60, key=jax.random.key(1))
         >>> round(float(end.theta), 4)  # the maximum likelihood estimate is the mean of y
         2.0
     """

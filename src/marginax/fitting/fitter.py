@@ -163,7 +163,7 @@ def _fit(problem: Problem, key: Key, asked: _Asked) -> Fit:
         if strategy.follow is not None and stages.may_follow(ran, state):
             with stage(options.progress, "", timings, "particles at the estimate"):
                 ran = strategy.follow(ran, state.theta, run_key, options)
-        if asked.draw_posterior and stages.may_draw(state):
+        if asked.draw_posterior and stages.may_draw(state, problem.latent_size):
             with stage(options.progress, "Drawing from the posterior", timings, "posterior"):
                 may_climb = asked.compute_likelihood
                 state = stages.draw_posterior(problem, ran, state, draw_key, may_climb)

@@ -137,9 +137,9 @@ def may_follow(ran: Run, state: FitState) -> bool:
     return state.maximum is not None and "interrupted" not in ran.statuses
 
 
-def may_draw(state: FitState) -> bool:
+def may_draw(state: FitState, latent_size: int) -> bool:
     """Whether there can be posterior draws at all."""
-    return not (state.no_draws or state.interrupted) and can_draw()
+    return not (state.no_draws or state.interrupted) and can_draw(latent_size)
 
 
 def draw_posterior(

@@ -87,7 +87,9 @@ def notes_on(problem: Problem, ran: Run, state: FitState) -> tuple[str, ...]:
             f"The particles were stopped after {ran.num_steps} steps, before they came to rest."
         )
     if state.draws is None and not state.interrupted:
-        said.append(state.no_draws or (NOT_ASKED if can_draw() else NOT_INSTALLED))
+        said.append(
+            state.no_draws or (NOT_ASKED if can_draw(problem.latent_size) else NOT_INSTALLED)
+        )
     return tuple(said)
 
 

@@ -1,47 +1,33 @@
-r"""Posterior draws at the estimate: BlackJAX chains, one per particle, started from the cloud.
+"""Posterior draws of the latents at the estimate, and whether they have mixed.
 
-A Stein cloud is small and deterministic; standard errors and predictions want draws. Every block is
-sampled in whitened coordinates, x = m + R u, by MALA (small blocks) or NUTS (large ones), with a
-step size per block and chain that dual averaging adapts. After each step of MALA a chain may jump:
-a proposal from t distributions at all modes of the block, accepted as Metropolis and Hastings have
-it. So chains come out of long tails, and from one mode to another as often as they should.
+A Stein cloud is small and deterministic; standard errors and predictions want draws. Blocks of few
+latents have a grid to draw from (`grid_draws`); larger ones are sampled by chains that start from
+the cloud (`chains`).
 """
 
 from collections.abc import Callable
-from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from marginax._core.linalg import solve_positive
-from marginax._core.programs import KEPT, ById
+from marginax.diagnostics.mixing import mixing
 from marginax.likelihood.blocks import MOST_LATENTS, Blocks, as_blocks
-from marginax.likelihood.jumps import Jumps, jump, jumps_between
-from marginax.likelihood.modes import Laplace, LogDensities
+from marginax.likelihood.chains import chain_draws, has_chains, with_mala
+from marginax.likelihood.grid_draws import can_use_grid, grid_draws
+from marginax.likelihood.modes import Laplace
 from marginax.likelihood.proposals import Proposal, as_modes, proposer
 from marginax.model.problem import Problem
-from marginax.typing import Data, Key
+from marginax.typing import Key
 
-__all__ = [
-    "MOST_CHAINS",
-    "Posterior",
-    "can_draw",
-    "posterior_sampler",
-    "sampler",
-    "too_many_latents",
-]
+__all__ = ["MOST_CHAINS", "Posterior", "can_draw", "posterior_sampler", "too_many_latents"]
 
-LARGEST_FOR_MALA = 10  # beyond it NUTS mixes better for the same gradients
 MOST_CHAINS, FEWEST_CHAINS = 20, 8
 LONGEST, SHORTEST = 250, 50  # draws of a chain
 FEW_NUMBERS = 4_000_000  # kept in all; of more latents fewer draws
 MOST_NUMBERS = 40_000_000  # then fewer chains, and then none
 STUCK = 0.02  # the share of draws at which a chain must have moved not to be stuck
-FARTHEST = 5.0  # a particle further out, in standard deviations, is no start
-SIDE_BY_SIDE = "blocks"  # the axis along which blocks are sampled
 
 
 class Posterior(NamedTuple):
@@ -64,26 +50,9 @@ class Posterior(NamedTuple):
     num_stuck: int = 0
 
 
-def _apply(root: Array, u: Array) -> Array:
-    """R u, for a matrix or a diagonal."""
-    return root @ u if root.ndim == 2 else root * u
-
-
-class _Plan(NamedTuple):
-    """How long to sample: warm-up steps, draws kept, steps from one to the next."""
-
-    warm_up: int
-    num_draws: int
-    thin: int
-
-
-def can_draw() -> bool:
-    """Whether BlackJAX is there."""
-    try:
-        import blackjax  # noqa: F401
-    except ImportError:
-        return False
-    return True
+def can_draw(latent_size: int) -> bool:
+    """Whether blocks of this many latents can be drawn from: on a grid, or if BlackJAX is there."""
+    return can_use_grid(latent_size) or has_chains()
 
 
 def too_many_latents(num_latents: int) -> bool:
@@ -98,226 +67,63 @@ def _room(num_latents: int) -> tuple[int, int]:
     return int(chains), int(draws)
 
 
-def sampler(
-    blocks: Blocks, num_draws: int | None = None
-) -> Callable[[Array, Proposal, Array, Key], Posterior]:
-    """A function that samples the posterior at a theta, compiled once for all thetas.
+def posterior_sampler(problem: Problem) -> Callable[..., Posterior]:
+    """`draw(theta, cloud, key, modes)`: draws at theta, compiled once for all thetas.
 
-    Args:
-        blocks: of the problem.
-        num_draws: draws to keep per chain; by default as many as fit.
-
-    Returns:
-        `sample(theta, proposal, cloud, key)`: theta flat and free; the modes of every block, of
-        which the first whitens it (its root may be a diagonal); the cloud [particles, blocks, size]
-        where the chains start.
-    """
-    size = blocks.start.shape[1]
-    with_mala = size <= LARGEST_FOR_MALA
-    num_chains, most = _room(blocks.start.size)
-    kept = num_draws or most
-    chains = _chains(blocks.bare, with_mala, _Plan(200, kept, 1))
-
-    def sample(theta: Array, proposal: Proposal, cloud: Array, key: Key) -> Posterior:
-        start_key, chain_key = jax.random.split(key)
-        start = _whitened(_first_mode(proposal), cloud[:num_chains], start_key)
-        sampled = chains(theta, proposal, start, chain_key, blocks.data)
-        draws, acceptance = (np.asarray(part) for part in sampled)
-        flat = draws.reshape(*draws.shape[:2], -1)
-        moved = bool(np.all(flat.std(axis=(0, 1)) > 0))
-        rhat, effective = map(float, _worst(flat)) if moved else (float("inf"), 0.0)
-        changes = np.any(np.diff(draws, axis=1) != 0, axis=3)  # chains, draws, blocks
-        num_stuck = int(np.sum(changes.mean(axis=1) < STUCK))
-        return Posterior(
-            draws,
-            f"{'MALA with jumps' if with_mala else 'NUTS'}, {len(draws)} chains of {kept} draws",
-            rhat,
-            effective,
-            float(acceptance),
-            num_stuck,
-        )
-
-    return sample
-
-
-def posterior_sampler(
-    problem: Problem,
-) -> Callable[..., Posterior]:
-    """`sample(theta, cloud, key, modes)`: draws at theta by chains from the cloud.
-
-    The cloud is [N, blocks, size], and the modes of the posterior that are known [modes, blocks,
-    size]; None for the one at the cloud.
+    theta is flat and free; the cloud is [N, blocks, size], and the modes of the posterior that are
+    known [modes, blocks, size]; None for the one at the cloud.
     """
     blocks = as_blocks(problem)
-    sample, propose = sampler(blocks), proposer(blocks)
-    dense = blocks.start.shape[1] <= MOST_LATENTS
+    size = blocks.start.shape[1]
+    num_chains, num_draws = _room(blocks.start.size)
+    if can_use_grid(size):
+        from_grid = grid_draws(blocks, num_chains, num_draws)
 
-    def draw(theta: np.ndarray, cloud: Array, key: Key, modes: Array | None = None) -> Posterior:
-        mean = jnp.mean(cloud, axis=0)
-        if dense:
-            starts = as_modes(mean if modes is None else modes)
-            proposal, _ = propose(theta, starts, slice(None))
-        else:  # too many for dense curvature: the cloud's own spread
-            sd = jnp.std(cloud, axis=0)
-            sd = jnp.where(sd > 0, sd, 1)
-            at = Laplace(mean[None], sd[None], jnp.sum(jnp.log(sd), axis=1)[None])
-            proposal = Proposal(at, jnp.zeros_like(at.log_root))
-        return sample(jnp.asarray(theta), proposal, cloud, key)
+        def of_few(
+            theta: np.ndarray, cloud: Array, key: Key, modes: Array | None = None
+        ) -> Posterior:
+            starts = as_modes(jnp.mean(cloud, axis=0) if modes is None else modes)
+            return _judged(*from_grid(theta, starts, key), "Metropolis-Hastings on a grid")
 
-    return draw
+        return of_few
 
+    from_chains, propose = chain_draws(blocks, num_chains, num_draws), _whitening(blocks)
+    method = "MALA with jumps" if with_mala(size) else "NUTS"
 
-def _first_mode(proposal: Proposal) -> Laplace:
-    return Laplace(*(part[0] for part in proposal.at))
+    def of_many(theta: np.ndarray, cloud: Array, key: Key, modes: Array | None = None) -> Posterior:
+        proposal = propose(theta, cloud, modes)
+        return _judged(*from_chains(jnp.asarray(theta), proposal, cloud, key), method)
 
-
-@jax.jit
-def _worst(flat: Array) -> tuple[Array, Array]:
-    """The largest R-hat, of halves of the chains, and the smallest effective sample size.
-
-    Chains that all drift alike agree with each other, but not with themselves earlier on.
-    """
-    from blackjax.diagnostics import effective_sample_size, potential_scale_reduction
-
-    half = flat.shape[1] // 2
-    halves = jnp.concatenate([flat[:, :half], flat[:, half : 2 * half]])
-    rhat, effective = potential_scale_reduction(halves), effective_sample_size(flat)
-    return jnp.max(rhat), jnp.min(effective)
+    return of_many
 
 
-@jax.jit
-def _whitened(at: Laplace, cloud: Array, key: Key) -> Array:
-    """Where the chains start; particles that are lost are replaced by a guess."""
-    inverse = solve_positive(at.root.mT @ at.root, at.root.mT) if at.root.ndim == 3 else 1 / at.root
-    u = jax.vmap(jax.vmap(_apply), (None, 0))(inverse, cloud - at.mode[None])
-    fresh = jax.random.normal(key, u.shape, u.dtype)
-    lost = ~(jnp.linalg.norm(u, axis=-1, keepdims=True) < FARTHEST * u.shape[-1] ** 0.5)
-    return jnp.where(lost, fresh, u)
+def _whitening(blocks: Blocks) -> Callable[[np.ndarray, Array, Array | None], Proposal]:
+    """`propose(theta, cloud, modes)`: modes and widths, in which chains take their steps."""
+    if blocks.start.shape[1] <= MOST_LATENTS:
+        propose = proposer(blocks)
+
+        def by_curvature(theta: np.ndarray, cloud: Array, modes: Array | None) -> Proposal:
+            starts = as_modes(jnp.mean(cloud, axis=0) if modes is None else modes)
+            return propose(theta, starts, slice(None))[0]
+
+        return by_curvature
+
+    def by_the_cloud(theta: np.ndarray, cloud: Array, modes: Array | None) -> Proposal:
+        sd = jnp.std(cloud, axis=0)  # too many for dense curvature
+        sd = jnp.where(sd > 0, sd, 1)
+        log_root = jnp.sum(jnp.log(sd), axis=1)
+        at = Laplace(jnp.mean(cloud, axis=0)[None], sd[None], log_root[None])
+        return Proposal(at, jnp.zeros_like(at.log_root))
+
+    return by_the_cloud
 
 
-def _of_one_block(log_densities: LogDensities) -> Callable[[Array], Array]:
-    """The log density of the one block that a sampler under `vmap(axis_name=SIDE_BY_SIDE)` is at.
-
-    A model may know its blocks only all together. A sampler of one block asks for one value and one
-    gradient, so the samplers put their blocks together, the model is evaluated once, and each takes
-    its own: without that, each would evaluate all blocks.
-    """
-
-    @jax.custom_jvp
-    def log_density(x: Array) -> Array:
-        return log_densities(jax.lax.all_gather(x, SIDE_BY_SIDE))[jax.lax.axis_index(SIDE_BY_SIDE)]
-
-    @log_density.defjvp
-    def with_gradient(primals: Any, tangents: Any) -> tuple[Array, Array]:
-        (x,), (direction,) = primals, tangents
-        values, backwards = jax.vjp(log_densities, jax.lax.all_gather(x, SIDE_BY_SIDE))
-        (gradients,) = backwards(jnp.ones_like(values))
-        own = jax.lax.axis_index(SIDE_BY_SIDE)
-        return values[own], gradients[own] @ direction
-
-    return log_density
-
-
-class _Method(NamedTuple):
-    """A sampler of one chain of one block, and how its step size adapts."""
-
-    init: Callable[..., Any]
-    kernel: Callable[..., Any]
-    has_mass: bool
-    begin: Callable[..., Any]
-    adapt: Callable[..., Any]
-    finish: Callable[..., Any]
-
-
-def _method(with_mala: bool) -> _Method:
-    import blackjax
-    from blackjax.adaptation.step_size import dual_averaging_adaptation
-
-    library = blackjax.mala if with_mala else blackjax.nuts
-    adaptation = dual_averaging_adaptation(0.65 if with_mala else 0.8)
-    return _Method(library.init, library.build_kernel(), not with_mala, *adaptation)
-
-
-@lru_cache(KEPT)
-def _chains(bare: ById, with_mala: bool, plan: _Plan) -> Callable[..., tuple[Array, Array]]:
-    """Warm-up with adaptation, then sampling; blocks and chains side by side."""
-    method = _method(with_mala)
-
-    @jax.jit
-    def sample(theta: Array, proposal: Proposal, u: Array, key: Key, data: Data) -> Any:
-        num_chains, num_blocks, size = u.shape
-        at = _first_mode(proposal)
-        jumps = jumps_between(proposal) if with_mala else None
-        init, step = _init_and_step(bare.value, method, theta, at, jumps, data)
-        adapt, finish, begin = (
-            jax.vmap(jax.vmap(part)) for part in (method.adapt, method.finish, method.begin)
-        )
-
-        def warm(carry: Any, key: Key) -> Any:
-            states, adaptation = carry
-            states, acceptance = step(key, states, jnp.exp(adaptation.log_step_size))
-            return (states, adapt(adaptation, acceptance)), None
-
-        def draw(states: Any, key: Key) -> Any:
-            keys = jax.random.split(key, plan.thin)
-            states, acceptance = jax.lax.scan(
-                lambda states, key: step(key, states, step_size), states, keys
-            )
-            return states, (states.position, jnp.mean(acceptance))
-
-        warm_key, draw_key = jax.random.split(key)
-        first = begin(jnp.full((num_blocks, num_chains), 0.5 * size**-0.25, u.dtype))
-        (states, adaptation), _ = jax.lax.scan(
-            warm, (init(u), first), jax.random.split(warm_key, plan.warm_up)
-        )
-        step_size = finish(adaptation)
-        _, (positions, acceptance) = jax.lax.scan(
-            draw, states, jax.random.split(draw_key, plan.num_draws)
-        )
-        u = jnp.transpose(positions, (2, 0, 1, 3))  # [chains, draws, blocks, size]
-        away = jax.vmap(jax.vmap(jax.vmap(_apply), (None, 0)), (None, 0))(at.root, u)
-        return at.mode[None, None] + away, jnp.mean(acceptance)
-
-    return sample
-
-
-def _init_and_step(
-    blocks: Blocks, method: _Method, theta: Array, at: Laplace, jumps: Jumps | None, data: Data
-) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """`init(u)` and `step(key, states, step_sizes)` for all chains, [blocks, chains]."""
-    of_a_block = _of_one_block(lambda x: blocks.log_densities(theta, x, data))
-
-    def density(at: Laplace) -> Callable[[Array], Array]:
-        def log_density(u: Array) -> Array:
-            value = of_a_block(at.mode + _apply(at.root, u))
-            return jnp.where(jnp.isfinite(value), value, -jnp.inf)
-
-        return log_density
-
-    def init(u: Array) -> Any:
-        def one_block(at: Laplace, u: Array) -> Any:
-            return jax.vmap(lambda one: method.init(one, density(at)))(u)
-
-        return jax.vmap(one_block, (0, 1), axis_name=SIDE_BY_SIDE)(at, u)
-
-    def step(key: Key, states: Any, step_sizes: Array) -> tuple[Any, Array]:
-        def one_block(
-            key: Key, states: Any, step_sizes: Array, at: Laplace, jumps: Jumps | None
-        ) -> Any:
-            num_chains, size = states.position.shape
-            # The mass, in whitened coordinates.
-            more = (jnp.ones(size, states.position.dtype),) if method.has_mass else ()
-
-            def one_chain(key: Key, state: Any, step_size: Array) -> Any:
-                step_key, jump_key = jax.random.split(key)
-                state, info = method.kernel(step_key, state, density(at), step_size, *more)
-                if jumps is not None:
-                    state = jump(jump_key, state, density(at), jumps)
-                return state, info.acceptance_rate
-
-            return jax.vmap(one_chain)(jax.random.split(key, num_chains), states, step_sizes)
-
-        keys = jax.random.split(key, len(at.mode))
-        return jax.vmap(one_block, axis_name=SIDE_BY_SIDE)(keys, states, step_sizes, at, jumps)
-
-    return init, step
+def _judged(draws: np.ndarray, acceptance: float, method: str) -> Posterior:
+    changes = np.any(np.diff(draws, axis=1) != 0, axis=3)  # chains, draws, blocks
+    return Posterior(
+        draws,
+        f"{method}, {draws.shape[0]} chains of {draws.shape[1]} draws",
+        *mixing(draws),
+        acceptance,
+        num_stuck=int(np.sum(changes.mean(axis=1) < STUCK)),
+    )

@@ -48,6 +48,8 @@ __all__ = [
     "MOST_DIMENSIONS",
     "ORDERS",
     "Rule",
+    "far_reaching",
+    "nodes_of",
     "quadrature",
     "quadrature_likelihood",
     "rules",
@@ -150,12 +152,8 @@ def quadrature(
 ) -> GroupMoments:
     """The groups' log marginal likelihoods and posterior moments, by nodes around their modes."""
     proposal = jax.lax.stop_gradient(proposal)
-    dtype = proposal.at.mode.dtype
-    nodes, log_weights = jnp.asarray(rule.nodes, dtype), jnp.asarray(rule.log_weights, dtype)
-    points = points_of(proposal, nodes)
-    log_q, log_share = log_densities_of(proposal, nodes, gaussian_log_density)
-    weights = jnp.tile(log_weights, len(proposal.log_share))
-    log_weights = log_share - log_q + weights[:, None]
+    points, log_weights, log_share = nodes_of(proposal, rule)
+    weights = jnp.tile(jnp.asarray(rule.log_weights, points.dtype), len(proposal.log_share))
     values, undefined = finite_values(
         lambda x: blocks.log_densities(theta, x, data), points, proposal.at.mode[0], log_weights
     )
@@ -169,6 +167,20 @@ def quadrature(
     # Far out, where a posterior has nothing, a density may well be NaN (0 times infinity).
     beside = jnp.where(undefined, jnp.exp(weights[:, None] + log_share), 0)
     return GroupMoments(total, mean, variance, jnp.sum(beside, axis=0))
+
+
+def nodes_of(
+    proposal: Proposal, rule: Rule
+) -> tuple[Float[Array, "n blocks p"], Float[Array, "n blocks"], Float[Array, "n blocks"]]:
+    """The nodes of a rule around every mode, their log weights, and the modes' log shares.
+
+    The integral of a density is the sum of its values at the nodes times their weights.
+    """
+    dtype = proposal.at.mode.dtype
+    nodes, log_weights = jnp.asarray(rule.nodes, dtype), jnp.asarray(rule.log_weights, dtype)
+    log_q, log_share = log_densities_of(proposal, nodes, gaussian_log_density)
+    weights = jnp.tile(log_weights, len(proposal.log_share))
+    return points_of(proposal, nodes), log_share - log_q + weights[:, None], log_share
 
 
 def quadrature_likelihood(
