@@ -10,6 +10,7 @@ from jax.flatten_util import ravel_pytree
 
 from marginax._core.processes import whole
 from marginax.fitting.fit_state import FitState
+from marginax.likelihood.second_derivatives import checked_information
 from marginax.model.groups import interacting
 from marginax.model.parameter_table import unconstrained_names
 from marginax.model.problem import Problem
@@ -71,13 +72,14 @@ def with_information_inside(problem: Problem, state: FitState) -> FitState:
     """The information with parameters at a boundary moved inside as far as nothing changes.
 
     At the boundary itself, a standard deviation of 1e-6, the others' information is a difference of
-    numbers of the size 1 / sd^2, and its last digits are rounding.
+    numbers of the size 1 / sd^2, and its last digits are rounding. What there is inside is checked
+    against values.
     """
     if state.maximum is None or state.information is None or not state.boundaries:
         return state
     best, function = state.maximum.best, state.maximum.function
     start = np.asarray(ravel_pytree(problem.start_theta())[0], float)
-    theta, information = best.theta.copy(), state.information
+    theta, local = best.theta.copy(), best.local
     for i in state.boundaries:
         inwards = np.sign(start[i] - theta[i])
         for _ in range(MOST_INWARDS):
@@ -86,7 +88,9 @@ def with_information_inside(problem: Problem, state: FitState) -> FitState:
             there = function.evaluate(moved, best.local.extra)
             if not there.value > best.local.value - UNCHANGED:
                 break
-            theta, information = moved, -there.hessian
+            theta, local = moved, there
+    inner = np.array([i for i in range(len(theta)) if i not in state.boundaries], int)
+    information = checked_information(function, theta, local, inner)
     return state._replace(information=information)
 
 

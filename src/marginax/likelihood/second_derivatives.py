@@ -11,7 +11,7 @@ import numpy as np
 from marginax.likelihood.newton import Climb, Local
 from marginax.likelihood.results import LikelihoodFunction
 
-__all__ = ["by_differences", "curvature_agrees"]
+__all__ = ["by_differences", "checked_information", "curvature_agrees"]
 
 STEP = 0.2  # of a standard error
 AGREE = 0.03  # in the curvature along a direction, relative to it
@@ -75,6 +75,51 @@ def by_differences(function: LikelihoodFunction, top: Climb) -> LikelihoodFuncti
         return here._replace(gradient=gradient, hessian=hessian)
 
     return function._replace(evaluate=evaluate)
+
+
+def checked_information(
+    function: LikelihoodFunction, theta: np.ndarray, local: Local, inner: np.ndarray
+) -> np.ndarray:
+    """The information of some parameters, from values where these say something else.
+
+    A standard error away a likelihood has fallen by about a half. Beside a standard deviation of
+    1e-6 second derivatives are differences of numbers of the size 1 / sd^2, and may be anything.
+
+    Args:
+        function: the likelihood.
+        theta: where.
+        local: the likelihood there.
+        inner: the indices of the parameters that count; others stay as they are.
+    """
+    information = -local.hessian.copy()
+    wrong = [i for i in inner.tolist() if not _falls_as_said(function, theta, local, i)]
+    if len(wrong) == 0:
+        return information
+
+    def evaluate(some: np.ndarray, start: object) -> Local:
+        moved = theta.copy()
+        moved[inner] = some
+        there = function.evaluate(moved, start)
+        hessian = there.hessian[np.ix_(inner, inner)]
+        return there._replace(gradient=there.gradient[inner], hessian=hessian)
+
+    alone = function._replace(evaluate=evaluate)
+    top = Climb(theta[inner], evaluate(theta[inner], local.extra), 0, True)
+    again = by_differences(alone, top).evaluate(top.theta, local.extra)
+    information[np.ix_(inner, inner)] = -again.hessian
+    return information
+
+
+def _falls_as_said(
+    function: LikelihoodFunction, theta: np.ndarray, local: Local, index: int
+) -> bool:
+    curvature = -local.hessian[index, index]
+    if not curvature > 0:
+        return False
+    move = np.zeros(len(theta))
+    move[index] = 1 / np.sqrt(curvature)
+    ends = [function.evaluate(theta + side * move, local.extra).value for side in (-1.0, 1.0)]
+    return bool(0.1 < 2 * local.value - sum(ends) < 10.0)  # of a quadratic 1
 
 
 def _steps(function: LikelihoodFunction, top: Climb) -> np.ndarray:
