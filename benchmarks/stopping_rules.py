@@ -85,7 +85,7 @@ def measure(case: Case, algorithm: mx.Algorithm, tolerance: float, seeds: int, l
     settings = {"max_steps": limit, "num_starts": seeds, "block_size": 100, "progress": False}
     run = mx.run(algorithm, case.theta, case.particles, case.data, stop=rule, key=key, **settings)
     flat = np.array(jax.vmap(lambda theta: ravel_pytree(theta)[0])(run.theta))
-    stop_steps = run.steps
+    stop_steps = np.array(run.steps_per_start)
     longer = settings | {"max_steps": max(20_000, 10 * int(np.median(stop_steps)))}
     on = mx.run(
         algorithm,

@@ -84,7 +84,7 @@ def m_svgd_em(
         theta_momentum: a number in [0, 1) or a rule of `marginax.momentum`.
         particle_momentum: likewise, for the particles.
         particle_metric: `metrics.curvature()` lets every block of particles move in its own
-            curvature, with a step of 0.5 whatever the model; see `em_gradient` for the whole.
+            curvature, with a step of a quarter to a half whatever the model (`tuning_free`).
 
     Returns:
         The algorithm. It is deterministic, so the keys are not used.

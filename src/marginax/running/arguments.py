@@ -42,13 +42,13 @@ class Sizes(NamedTuple):
 
     Attributes:
         max_steps: the most steps of a start.
-        block_size: steps in a block.
+        block_size: steps in every block, or None for blocks that grow.
         batch_size: rows that a step sees, or None for all of them.
         group_warmup_steps: steps of the sampled groups alone before each step.
     """
 
     max_steps: int
-    block_size: int
+    block_size: int | None
     batch_size: int | None
     group_warmup_steps: int
 
@@ -93,8 +93,7 @@ def check_sizes(
 ) -> Sizes:
     """The counts among the arguments of `run`, with their defaults."""
     steps = check_count(max_steps, "max_steps")
-    default = min(500, max(10, steps // 200))
-    block = default if block_size is None else check_count(block_size, "block_size")
+    block = None if block_size is None else check_count(block_size, "block_size")
     log_joint = None if algorithm.log_joint is None else as_log_joint(algorithm.log_joint)
     of_groups = log_joint is not None and log_joint.num_groups is not None
     if group_warmup_steps and (batch_size is None or not of_groups):

@@ -161,7 +161,7 @@ def run(  # noqa: PLR0913, the other front door: all but four are keywords with 
         start_size=sizes(state),
         stop=stop or _usual_rule(is_noisy),
         max_steps=size.max_steps,
-        block_size=_fixed(block_size, size),
+        block_size=size.block_size,
         callback=callback,
         together=spans_processes(mesh),
     )
@@ -180,11 +180,6 @@ def run(  # noqa: PLR0913, the other front door: all but four are keywords with 
     if throw and not result.converged:
         raise RunError(result)
     return result
-
-
-def _fixed(block_size: Count | None, size: Sizes) -> int | None:
-    """The size of every block, if the user said one; otherwise they grow."""
-    return None if block_size is None else size.block_size
 
 
 def _spread(layout: Any, theta: Theta, particles: Particles, data: Data) -> Any:
