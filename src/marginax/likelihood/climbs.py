@@ -3,12 +3,13 @@
 No step is taken that lowers what it climbs.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from marginax.likelihood.newton import Climb, climb
+from marginax.likelihood.newton import Climb, climb, is_finite
 from marginax.likelihood.results import (
     ImportanceLikelihood,
     Likelihood,
@@ -31,6 +32,7 @@ __all__ = [
 
 DISTANCES = (*range(2, 25, 2), *range(-2, -25, -2))
 FEW_DISTANCES = (2, 8, -2, -8)  # in units of a parameter that is measured in large numbers
+TRIED_TOGETHER, SPREAD_TOGETHER = 30, 2.0
 FLAT = 0.05  # a curvature that makes a standard error of more than 4 typical lengths
 LONG = 2.0  # a standard error that may be that of large units
 ROUGHLY = 500.0  # by how much more than at the end two rules may differ where climbs begin
@@ -95,6 +97,14 @@ def climb_from_starts(
 def _climb(
     function: LikelihoodFunction, theta: np.ndarray, modes: Any, max_steps: int = 60
 ) -> Climb:
+    top = climb(function.evaluate, theta, modes, lengths=function.lengths, max_steps=max_steps)
+    if np.isfinite(top.local.value) or not np.all(np.isfinite(top.local.gradient)):
+        return top
+    here = function.evaluate(theta, modes)
+    if not np.isfinite(here.value):
+        return top
+    # Far nodes may be where second derivatives overflow, though values and gradients do not.
+    function = by_differences(function, Climb(theta, here, 0, False))
     return climb(function.evaluate, theta, modes, lengths=function.lengths, max_steps=max_steps)
 
 
@@ -177,7 +187,7 @@ def _fine_enough_to_begin(
     while function.finer is not None:
         here = function.evaluate(theta, modes)
         at = Climb(theta, here, 0, False)
-        if not np.isfinite(here.value) or _is_accurate(function, at, ROUGHLY):
+        if not is_finite(here) or _is_accurate(function, at, ROUGHLY):
             break
         function = _finer(function)
     return function
@@ -198,7 +208,8 @@ def maximum_from(
     """
     climbs, agreeing = _finite(known), list(known)
     for end in ends:
-        if not any(is_near(end, one) for one in climbs):
+        known_already = any(is_near(end, one) for one in climbs)
+        if np.all(np.isfinite(end)) and not known_already:
             more = climb_from_starts(function, end[None])
             same_rule = more.function.evaluate is function.evaluate
             function = more.function
@@ -212,7 +223,7 @@ def maximum_from(
     # Judged before the last steps, which change the rule and with it every value a little.
     lower, num_agreeing = gaps_below(best, climbs), sum(as_high(one, best) for one in agreeing)
     function, best = _last_steps(function, best)
-    nearest = int(np.argmin([distance(end, best) for end in ends]))
+    nearest = int(np.argmin(np.nan_to_num([distance(end, best) for end in ends], nan=np.inf)))
     value = function.describe(best.theta, best.local.extra)
     if isinstance(value, QuadratureLikelihood | ImportanceLikelihood):
         value = replace(value, modes_complete=best.modes_complete)
@@ -278,24 +289,48 @@ def _off_plateau(
 
     On a log scale a standard deviation of nearly 0 makes the likelihood flat, so that a climb comes
     to rest there though the maximum is elsewhere. Flat coordinates are tried at a distance, and at
-    home, the first start.
+    home, the first start; several of them together too, for in a class of groups without members
+    neither its size nor its place alone leads out.
     """
+    rng = np.random.default_rng(0)
     for _ in range(3):
         if not np.isfinite(top.local.value):
             return top
         units = np.ones(len(home)) if function.lengths is None else function.lengths
         flat = np.flatnonzero(np.abs(np.diag(top.local.hessian)) * units**2 < FLAT)
         higher = None
-        for i in flat:
-            far = () if units[i] < 2 else [units[i] * move for move in FEW_DISTANCES]
-            for move in (home[i] - top.theta[i], *DISTANCES, *far):
-                moved = top.theta.copy()
-                moved[i] += move
-                there = function.evaluate(moved, top.local.extra)
-                if there.value > max(top.local.value + 1e-3, higher[0] if higher else -np.inf):
-                    higher = (there.value, moved, there.extra)
+        for moved in [*_one_moved(top, home, flat, units), *_moved(rng, top, home, flat, units)]:
+            there = function.evaluate(moved, top.local.extra)
+            if there.value > max(top.local.value + 1e-3, higher[0] if higher else -np.inf):
+                higher = (there.value, moved, there.extra)
         if higher is None:
             return top
         again = _climb(function, higher[1], higher[2], max_steps)
         top = again if again.local.value > top.local.value else top
     return top
+
+
+def _one_moved(
+    top: Climb, home: np.ndarray, flat: np.ndarray, units: np.ndarray
+) -> Iterator[np.ndarray]:
+    """A top with one flat coordinate elsewhere."""
+    for i in flat:
+        far = () if units[i] < 2 else [units[i] * move for move in FEW_DISTANCES]
+        for move in (home[i] - top.theta[i], *DISTANCES, *far):
+            moved = top.theta.copy()
+            moved[i] += move
+            yield moved
+
+
+def _moved(
+    rng: np.random.Generator, top: Climb, home: np.ndarray, flat: np.ndarray, units: np.ndarray
+) -> Iterator[np.ndarray]:
+    """A top with all flat coordinates elsewhere, if there are several."""
+    if len(flat) < 2:
+        return
+    centers = np.stack([top.theta, home, np.zeros(len(home))])
+    for k in range(TRIED_TOGETHER):
+        moved = top.theta.copy()
+        away = SPREAD_TOGETHER * rng.standard_normal(len(flat))
+        moved[flat] = centers[k % len(centers)][flat] + units[flat] * away
+        yield moved

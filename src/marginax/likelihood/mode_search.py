@@ -148,7 +148,7 @@ def _first(top: Any) -> _Known:
     """The mode that is known already, whatever it is worth."""
     mass = _mass(top)
     mass = np.where(np.isfinite(mass), mass, np.finfo(float).min)
-    return _Known(top.at.mode[None], np.linalg.pinv(top.at.root)[None], mass[None])
+    return _Known(top.at.mode[None], np.linalg.pinv(np.nan_to_num(top.at.root))[None], mass[None])
 
 
 def _with(known: _Known, top: Any) -> _Known:

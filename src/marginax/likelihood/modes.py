@@ -101,8 +101,11 @@ def climb_blocks(
         units, w, v = decomposed(x, g)
         largest = jnp.max(jnp.abs(w), axis=1, keepdims=True)
         along = jnp.einsum("bpk,bp->bk", v, g / units)
-        # No step without end where there is no curvature, as beside a kink.
-        shortest = jnp.maximum(eps * largest, LONGEST_STEP * jnp.abs(along))
+        # No step without end where there is no curvature, as beside a kink; and after a step that
+        # was too long none in which the density would change by more than e to the 10^8, as on a
+        # long slope whose curvature is all but 0.
+        slope = jnp.where(damping[:, None] > 0, along**2, jnp.abs(along))
+        shortest = jnp.maximum(eps * largest, LONGEST_STEP * slope)
         scale = jnp.maximum(jnp.abs(w), shortest + jnp.finfo(x.dtype).tiny)
         move = jnp.einsum("bpk,bk->bp", v, along / (scale * (1 + damping)[:, None])) / units
         proposed = log_densities(x + move)
@@ -132,7 +135,9 @@ def climb_blocks(
     g = gradient(x)
     units, w, v = decomposed(x, g)
     largest = jnp.max(jnp.abs(w), axis=1, keepdims=True)
-    scale = jnp.maximum(jnp.abs(w), FLATTEST * jnp.maximum(largest, 1))
+    # On a slope, where a climb got stuck, the density changes by e along the inverse of its slope.
+    along = jnp.einsum("bpk,bp->bk", v, g / units)
+    scale = jnp.maximum(jnp.maximum(jnp.abs(w), along**2), FLATTEST * jnp.maximum(largest, 1))
     root = v / jnp.sqrt(scale)[:, None, :] / units[:, :, None]
     log_root = -0.5 * jnp.sum(jnp.log(scale), axis=1) - jnp.sum(jnp.log(units), axis=1)
     is_resolved = _is_resolved(log_densities, x, root)

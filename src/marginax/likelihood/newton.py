@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["Climb", "Local", "climb"]
+__all__ = ["Climb", "Local", "climb", "is_finite"]
 
 FIRST_RADIUS = 2.0  # in units of the scales
 # A promised gain that rounding, kinks or the noise of draws may hide: 0.03 standard errors.
@@ -81,7 +81,7 @@ def climb(
         negligible: a promised gain in log likelihood that is not worth a step.
     """
     here = evaluate(theta, extra)
-    if not _is_finite(here):
+    if not is_finite(here):
         return Climb(theta, here._replace(value=-np.inf), 0, False)
     most = np.ones(len(theta)) if lengths is None else lengths
     radius, taken = FIRST_RADIUS, 0
@@ -94,7 +94,7 @@ def climb(
             return Climb(theta, here, taken, not failed, promised)
         there = evaluate(theta + step, here.extra)
         length = float(np.linalg.norm(step / _scales(here, most)))
-        if _is_finite(there) and there.value >= here.value:
+        if is_finite(there) and there.value >= here.value:
             achieved = (there.value - here.value) / gain
             radius = max(radius, 2 * length) if achieved > 0.5 else radius
             theta, here, taken = theta + step, there, taken + 1
@@ -105,7 +105,8 @@ def climb(
     return Climb(theta, here, taken, False, _step(here, FIRST_RADIUS, most)[1])
 
 
-def _is_finite(local: Local) -> bool:
+def is_finite(local: Local) -> bool:
+    """Whether value, gradient and Hessian are."""
     return bool(
         np.isfinite(local.value)
         and np.all(np.isfinite(local.gradient))

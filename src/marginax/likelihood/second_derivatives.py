@@ -127,7 +127,7 @@ def _steps(function: LikelihoodFunction, top: Climb) -> np.ndarray:
     here, steps = top.local, np.ones(len(top.theta))
     for i in range(len(steps)):
         curvature = abs(here.hessian[i, i])
-        steps[i] = STEP / np.sqrt(curvature) if curvature > 0 else STEP
+        steps[i] = STEP / np.sqrt(curvature) if 0 < curvature < np.inf else STEP
         for _ in range(ROUNDS):
             move = np.zeros(len(steps))
             move[i] = steps[i]
