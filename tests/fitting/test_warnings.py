@@ -8,7 +8,7 @@ import pytest
 
 import marginax as mx
 from marginax.fitting import stages
-from marginax.fitting.boundaries import at_boundary
+from marginax.fitting.boundaries import find_ends
 from marginax.fitting.fit_state import FitState
 from marginax.fitting.strategies import Strategy
 from marginax.fitting.warnings import has_converged, notes_on, warnings_of
@@ -49,7 +49,7 @@ def test_the_end_that_a_positive_parameter_runs_to_is_named(sign, end):
     best = Climb(theta, evaluate(theta, None), 9, True)
     likelihood = LikelihoodFunction(None, evaluate, None)
     found = FitState(theta, 0, maximum=Maximum(best, 0, 1, (), likelihood, None))
-    (said,) = at_boundary(problem(), found).values()
+    (said,) = find_ends(problem(), found).sentences.values()
     assert f"theta is at the boundary: the likelihood is as high at {end}." in said
 
 
@@ -61,7 +61,7 @@ def test_a_wide_but_inner_maximum_is_at_no_boundary():
     best = Climb(np.zeros(1), evaluate(np.zeros(1), None), 9, True)
     likelihood = LikelihoodFunction(None, evaluate, None)
     found = FitState(np.zeros(1), 0, maximum=Maximum(best, 0, 1, (), likelihood, None))
-    assert at_boundary(problem(), found) == {}
+    assert find_ends(problem(), found).sentences == {}
 
 
 def ran_to(ends):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import marginax as mx
-from marginax.fitting.boundaries import interacting_groups
+from marginax.fitting.directions import interacting_groups
 from marginax.fitting.fit_state import FitState
 from marginax.fitting.warnings import warnings_of
 from marginax.likelihood.blocks import as_blocks

@@ -236,7 +236,19 @@ def polish(function: Function, top: Top, bounds: tuple[Array, Array], rounds: in
             break
         if small.max() < 1e-4:
             break
-    return Top(at, function(at), -hessian(function, at, steps))
+    return Top(at, function(at), _information(function, at, -hessian(function, at, steps)))
+
+
+def _information(function: Function, at: Array, rough: Array) -> Array:
+    """The information by differences along its own directions, in their standard errors.
+
+    Along coordinates, a direction that two of them share is a small difference of large numbers.
+    """
+    values, vectors = np.linalg.eigh(rough)
+    basis = vectors / np.sqrt(np.maximum(values, 1e-2))
+    along = -hessian(lambda z: function(at + basis @ z), np.zeros(len(at)), np.full(len(at), 0.15))
+    back = np.linalg.inv(basis)
+    return back.T @ along @ back
 
 
 def judge_directions(
@@ -245,26 +257,42 @@ def judge_directions(
     """Which coordinates have a maximum of their own, and their standard errors.
 
     A coordinate of the logarithm or logit of something is at an end if the likelihood is as high
-    four units further out; any coordinate is, if it rests at a bound.
+    four units further out, any other if it is so four standard errors out; the likelihood is flat
+    if that is so to both sides. Any coordinate is at an end if it rests at a bound.
     """
     size = len(top.at)
-    ends = []
+    with np.errstate(all="ignore"):
+        joint = np.sqrt(np.diag(np.linalg.pinv(top.information)))
+    ends, flat = [], False
     for i, kind in enumerate(kinds):
         at_bound = min(top.at[i] - bounds[0][i], bounds[1][i] - top.at[i]) < 1e-6
-        moves = [side * 4.0 * np.eye(size)[i] for side in (-1, 1)] if kind != "real" else []
-        if at_bound or any(function(top.at + move) > top.value - 0.01 for move in moves):
+        far = 4.0 if kind != "real" else 4.0 * min(joint[i], 10.0)
+        sides = (-far, far) if np.isfinite(far) else ()
+        high = [_as_high(function, top, i, side, bounds) for side in sides]
+        flat = flat or (len(high) == 2 and all(high) and not at_bound)
+        if at_bound or any(high):
             ends.append(i)
     inner = [i for i in range(size) if i not in ends]
     errors = np.full(size, np.nan)
-    flat = False
     if inner:
         information = top.information[np.ix_(inner, inner)]
         scale = np.sqrt(np.maximum(np.diag(information), 1e-12))
         smallest = np.linalg.eigvalsh(information).min()
         relative = np.linalg.eigvalsh(information / np.outer(scale, scale)).min()
-        flat = bool(smallest < 1e-3 or relative < 1e-6)
+        flat = flat or bool(smallest < 1e-3 or relative < 1e-6)
         with np.errstate(all="ignore"):
             errors[inner] = np.sqrt(np.diag(np.linalg.pinv(information)))
-    with np.errstate(all="ignore"):
-        joint = np.sqrt(np.diag(np.linalg.pinv(top.information)))
     return Directions(tuple(inner), tuple(ends), errors, joint, flat)
+
+
+def _as_high(
+    function: Function, top: Top, i: int, move: float, bounds: tuple[Array, Array]
+) -> bool:
+    """Whether a likelihood is as high with a coordinate elsewhere, once the others follow."""
+    moved = top.at.copy()
+    moved[i] += move
+    lower = top.value - function(moved)
+    if not 0.01 <= lower < 20.0 or len(moved) == 1:
+        return bool(lower < 0.01)
+    fixed = tuple(np.where(np.arange(len(moved)) == i, moved, bound) for bound in bounds)
+    return climb(function, moved, fixed).value > top.value - 0.01

@@ -1,208 +1,180 @@
-"""What is odd about a maximum: boundaries, infinity, flat directions, signs, dependent groups.
+"""Parameters at an end of what is allowed, such as a variance of 0, and the information there.
 
 Every sentence that comes of it was tested: the likelihood was evaluated where it says something.
 """
 
-import jax
-import jax.numpy as jnp
-import numpy as np
-from jax.flatten_util import ravel_pytree
+from typing import NamedTuple
 
-from marginax._core.processes import whole
+import jax
+import numpy as np
+
 from marginax.fitting.fit_state import FitState
+from marginax.likelihood.climbs import Maximum
+from marginax.likelihood.newton import climb, restricted
 from marginax.likelihood.second_derivatives import checked_information
-from marginax.model.groups import interacting
 from marginax.model.parameter_table import unconstrained_names
 from marginax.model.problem import Problem
 from marginax.model.transforms import Transform, identity
 from marginax.model.transforms.base import Limits
 from marginax.model.transforms.trees import is_transform
-from marginax.running.result import Run
 
 __all__ = [
-    "at_boundary",
-    "blind_to_sign",
-    "interacting_groups",
-    "rises_for_ever",
-    "runaways",
+    "Ends",
+    "find_ends",
+    "marginal_errors",
+    "transform_of_each",
+    "value_elsewhere",
     "with_information_inside",
-    "with_tested_directions",
 ]
 
-CLEAR = 4.0  # standard errors from 0: a parameter that far has not run away to infinity
-FAR = (4.0, 16.0, 64.0)  # times Newton's next step: a likelihood that rises on is higher there
-HARDLY_DETERMINED = 1e-7  # an eigenvalue of the information, where a coordinate alone has 1
+NEAR, FURTHER = 4.0, (8.0, 16.0, 32.0)  # on the reals: towards an end of what is allowed
+LOOSE = 2.0  # a standard error on the reals: with a smaller one any end is far away
+ALIKE = 1e-3  # a log likelihood that is as high
+WORTH_A_CLIMB = 20.0  # by how much lower it may be before the other parameters have followed
 MOST_INWARDS, UNCHANGED = 12, 1e-6  # moves of 1 on the reals, and in the log likelihood
+OUTWARDS = (8.0, 4.0, 2.0)  # on the reals: where what the others know is asked again
 FALL = 2.0  # of a quadratic two standard errors out
 
 
-def at_boundary(problem: Problem, state: FitState) -> dict[int, str]:
+class Ends(NamedTuple):
+    """What was found about constrained parameters.
+
+    Attributes:
+        sentences: of those at a boundary, by index.
+        sides: on the reals, -1 or 1, where it lies.
+        undetermined: those whose likelihood falls to neither side.
+    """
+
+    sentences: dict[int, str]
+    sides: dict[int, float]
+    undetermined: list[int]
+
+
+def find_ends(problem: Problem, state: FitState) -> Ends:
     """Constrained parameters whose likelihood is no lower at the boundary of what is allowed."""
+    ends = Ends({}, {}, [])
     if state.maximum is None:
-        return {}
-    best, function = state.maximum.best, state.maximum.function
-    extra = best.local.extra
-    sentences: dict[int, str] = {}
-    here = None
-    names, transforms = unconstrained_names(problem), _transform_of_each(problem)
+        return ends
+    names, transforms = unconstrained_names(problem), transform_of_each(problem)
+    loose = marginal_errors(-state.maximum.best.local.hessian) > LOOSE
     for i, (name, (transform, limits)) in enumerate(zip(names, transforms, strict=True)):
-        # A standard error below 2 on the reals is far from any boundary.
-        if transform is identity or -best.local.hessian[i, i] > 0.25:
+        if transform is identity or not loose[i]:
             continue
-        here = function.evaluate(best.theta, extra).value if here is None else here
-        heights = []  # at the ends where the likelihood is as high
-        for side, limit in zip((-4.0, 4.0), limits, strict=True):
-            moved = best.theta.copy()
-            moved[i] += side
-            there = function.evaluate(moved, extra).value
-            # Where the numbers end, a finite boundary is not far either.
-            if there > here - 1e-3 or not (np.isfinite(there) or _is_infinite(limit)):
-                heights.append((there if np.isfinite(there) else -np.inf, limit))
-        if heights:
-            _, highest = max(heights, key=lambda end: end[0])
-            sentences[i] = (
+        both = dict(zip((-1.0, 1.0), limits, strict=True))
+        sides = [one for one in both if _as_high(state.maximum, i, one * NEAR, both[one])]
+        if len(sides) == 2:  # on a plateau, which has its end further away
+            sides = [
+                one
+                for one in both
+                if all(_as_high(state.maximum, i, one * far, both[one]) for far in FURTHER)
+            ]
+        if len(sides) == 2:
+            ends.undetermined.append(i)
+        elif sides:
+            ends.sides[i] = sides[0]
+            ends.sentences[i] = (
                 f"{name} is at the boundary: the likelihood is as high at "
-                f"{_in_words(highest, transform)}. It has no standard error, the others' "
+                f"{_in_words(both[sides[0]], transform)}. It has no standard error, the others' "
                 "are with it fixed there, and a likelihood-ratio test of it is conservative."
             )
-    return sentences
+    return ends
 
 
-def with_information_inside(problem: Problem, state: FitState) -> FitState:
+def marginal_errors(information: np.ndarray) -> np.ndarray:
+    """Standard errors, the other parameters not fixed; very large where nothing is known."""
+    scale = np.sqrt(np.maximum(np.abs(np.diag(information)), np.finfo(float).tiny))
+    w, v = np.linalg.eigh(information / np.outer(scale, scale))
+    variance = np.sum(v**2 / np.maximum(w, np.finfo(float).eps), axis=1)
+    return np.asarray(np.sqrt(variance) / scale)
+
+
+def value_elsewhere(maximum: Maximum, index: int, move: float) -> float:
+    """The log likelihood with a parameter elsewhere, once the others have followed.
+
+    Args:
+        maximum: where it is highest, with the function itself.
+        index: of the parameter, on the reals.
+        move: how far.
+    """
+    best, function = maximum.best, maximum.function
+    moved = best.theta.copy()
+    moved[index] += move
+    there = function.evaluate(moved, best.local.extra)
+    lower = best.local.value - there.value
+    if not ALIKE <= lower < WORTH_A_CLIMB or len(moved) == 1:
+        return there.value
+    others = np.delete(np.arange(len(moved)), index)
+    lengths = None if function.lengths is None else function.lengths[others]
+    part = restricted(function.evaluate, moved, others)
+    followed = climb(part, moved[others], best.local.extra, lengths=lengths, max_steps=8)
+    return max(there.value, followed.local.value)
+
+
+def _as_high(maximum: Maximum, index: int, move: float, limit: float | None) -> bool:
+    """Whether the likelihood is as high with a parameter elsewhere."""
+    there = value_elsewhere(maximum, index, move)
+    if not np.isfinite(there):
+        # Where the numbers end, a finite boundary is not far either.
+        return not _is_infinite(limit)
+    return maximum.best.local.value - there < ALIKE
+
+
+def with_information_inside(state: FitState, sides: dict[int, float]) -> FitState:
     """The information with parameters at a boundary moved inside as far as nothing changes.
 
     At the boundary itself, a standard deviation of 1e-6, the others' information is a difference of
     numbers of the size 1 / sd^2, and its last digits are rounding. What there is inside is checked
     against values.
+
+    Args:
+        state: with the maximum.
+        sides: of the parameters at a boundary.
     """
-    if state.maximum is None or state.information is None or not state.boundaries:
+    if state.maximum is None or state.information is None or not sides:
         return state
     best, function = state.maximum.best, state.maximum.function
-    start = np.asarray(ravel_pytree(problem.start_theta())[0], float)
     theta, local = best.theta.copy(), best.local
-    for i in state.boundaries:
-        inwards = np.sign(start[i] - theta[i])
+    for i, side in sides.items():
         for _ in range(MOST_INWARDS):
             moved = theta.copy()
-            moved[i] += inwards
+            moved[i] -= side
             there = function.evaluate(moved, best.local.extra)
             if not there.value > best.local.value - UNCHANGED:
                 break
             theta, local = moved, there
-    inner = np.array([i for i in range(len(theta)) if i not in state.boundaries], int)
+    inner = np.array([i for i in range(len(theta)) if i not in sides], int)
     information = checked_information(function, theta, local, inner)
+    part = _known_at_boundary(state.maximum, information[np.ix_(inner, inner)], inner, sides)
+    information[np.ix_(inner, inner)] = part
     return state._replace(information=information)
 
 
-def runaways(problem: Problem, state: FitState) -> list[int]:
-    """Unconstrained parameters along which the likelihood hardly falls to one side.
+def _known_at_boundary(
+    maximum: Maximum, information: np.ndarray, inner: np.ndarray, sides: dict[int, float]
+) -> np.ndarray:
+    """The information without directions that are known only as long as nothing is at a boundary.
 
-    A log standard deviation whose maximum is at -infinity, or a slope under separation, may come to
-    rest with a little curvature left, which would make a standard error of thousands. Where the
-    likelihood does not fall as that curvature says, there is none.
+    Of a class that has no members the place is unknown; a member in a million would still tell it.
     """
-    if state.maximum is None:
-        return []
-    best, function = state.maximum.best, state.maximum.function
-    curvature = -np.diag(best.local.hessian)
-    on_the_reals = np.array([one is identity for one, _ in _transform_of_each(problem)])
-    near_zero = curvature * best.theta**2 < CLEAR**2
-    away: list[int] = []
-    here = None
-    for i in np.flatnonzero(on_the_reals & (curvature > 0) & near_zero):
-        here = function.evaluate(best.theta, best.local.extra) if here is None else here
-        for side in (-2.0, 2.0):
-            moved = best.theta.copy()
-            moved[i] += side / np.sqrt(curvature[i])
-            there = function.evaluate(moved, best.local.extra).value
-            # A quadratic would have fallen by 2; and a model that is not finite two standard errors
-            # away has no such standard error.
-            if not np.isfinite(there) or there > here.value - 0.2:
-                away.append(int(i))
-                break
-    return away
-
-
-def rises_for_ever(state: FitState) -> bool:
-    """Whether a likelihood that Newton's method could not climb to its top rises on and on."""
-    if state.maximum is None or state.maximum.best.settled:
-        return False
-    best, function = state.maximum.best, state.maximum.function
-    step = best.step(function.lengths)
-    values = [best.local.value]
-    for times in FAR:
-        values.append(function.evaluate(best.theta + times * step, best.local.extra).value)
-    finite = np.array(values)[np.isfinite(values)]
-    return len(finite) > 1 and bool(np.all(np.diff(finite) >= -1e-6))
-
-
-def blind_to_sign(problem: Problem, state: FitState) -> tuple[str, ...]:
-    """Negative parameters, free to have any sign, whose sign the likelihood does not see."""
-    if state.maximum is None:
-        return ()
-    best, function = state.maximum.best, state.maximum.function
-    names, blind = unconstrained_names(problem), []
-    here = None
-    for i, (transform, _) in enumerate(_transform_of_each(problem)):
-        if transform is not identity or not best.theta[i] < 0:
-            continue
-        here = function.evaluate(best.theta, best.local.extra) if here is None else here
-        if not -here.hessian[i, i] * best.theta[i] ** 2 > 1:
-            continue  # too near to 0 to tell its sign from the other
-        flipped = best.theta.copy()
-        flipped[i] = -flipped[i]
-        there = function.evaluate(flipped, best.local.extra)
-        alike = 1e-9 * (1 + abs(here.value))
-        if abs(there.value - here.value) <= alike and np.isfinite(there.value):
-            blind.append(names[i])
-    return tuple(blind)
-
-
-def with_tested_directions(state: FitState) -> FitState:
-    """The information, with directions that seem to have next to none looked at for themselves.
-
-    A nearly singular information may be right (a year and its square), or rounding. Two standard
-    errors along such a direction the likelihood has fallen by 2, or it is flat: there is then no
-    information along it.
-    """
-    if state.maximum is None or state.information is None:
-        return state
-    best, function = state.maximum.best, state.maximum.function
-    scale = np.sqrt(np.abs(np.diag(state.information)))
-    if np.any(scale == 0):
-        scale = np.where(scale == 0, 1.0, scale)
-    w, v = np.linalg.eigh(state.information / np.outer(scale, scale))
-    doubtful = np.flatnonzero(w < HARDLY_DETERMINED)
-    if len(doubtful) == 0:
-        return state
-    here = function.evaluate(best.theta, best.local.extra).value
-    tested = w.copy()
-    for k in doubtful:
-        move = v[:, k] / scale * 2 / np.sqrt(max(w[k], 1e-14))
-        sides = [function.evaluate(best.theta + side * move, best.local.extra) for side in (-1, 1)]
-        falls = [here - one.value if np.isfinite(one.value) else 0.0 for one in sides]
-        tested[k] = max(w[k], 1e-14) if min(falls) > FALL / 10 else 0.0
-    return state._replace(information=(v * tested) @ v.T * np.outer(scale, scale))
-
-
-def interacting_groups(problem: Problem, ran: Run, state: FitState) -> int:
-    """How many groups of a log joint of all groups at once are not alone where the particles are.
-
-    Such a log joint was looked at where the problem starts; here is where it matters.
-    """
-    if problem.group_log_joints is None:
-        return 0
-    _, unravel = ravel_pytree(problem.start_theta())
-    theta, find = (
-        unravel(jnp.asarray(state.theta)),
-        interacting(problem.unconstrained_group_log_joints),
-    )
-    clouds = jax.tree.map(lambda leaf: jnp.asarray(whole(leaf[state.start]), float), ran.particles)
-    wrong: set[int] = set()
-    for i in range(min(4, jax.tree.leaves(clouds)[0].shape[0])):
-        latent = jax.tree.map(lambda leaf, i=i: leaf[i], clouds)
-        wrong |= set(find(theta, latent, problem.data).tolist())
-    return len(wrong)
+    best, function = maximum.best, maximum.function
+    for far in OUTWARDS:
+        outer = best.theta.copy()
+        for i, side in sides.items():
+            outer[i] += far * side
+        here = function.evaluate(outer, best.local.extra)
+        if np.isfinite(here.value) and abs(here.value - best.local.value) < 10 * ALIKE:
+            break
+    else:
+        return information
+    scale = np.sqrt(np.maximum(np.abs(np.diag(information)), np.finfo(float).tiny))
+    w, v = np.linalg.eigh(information / np.outer(scale, scale))
+    for k in np.flatnonzero(w > np.finfo(float).eps):
+        move = np.zeros(len(outer))
+        move[inner] = v[:, k] / scale * 2 / np.sqrt(w[k])
+        ends = [function.evaluate(outer + one * move, here.extra).value for one in (-1, 1)]
+        falls = [here.value - end if np.isfinite(end) else np.inf for end in ends]
+        w[k] = w[k] if min(falls) > FALL / 10 else 0.0
+    return np.asarray((v * w) @ v.T * np.outer(scale, scale))
 
 
 def _is_infinite(limit: float | None) -> bool:
@@ -215,7 +187,7 @@ def _in_words(limit: float | None, transform: Transform) -> str:
     return ("-" * (limit < 0) + "infinity") if np.isinf(limit) else f"{limit:g}"
 
 
-def _transform_of_each(problem: Problem) -> list[tuple[Transform, Limits]]:
+def transform_of_each(problem: Problem) -> list[tuple[Transform, Limits]]:
     """The transform of every real of theta, and what it tends to at both ends."""
     transforms = jax.tree.leaves(problem.theta_transforms, is_leaf=is_transform)
     leaves = jax.tree.leaves(problem.start_theta())

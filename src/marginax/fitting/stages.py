@@ -10,13 +10,12 @@ from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh
 
 from marginax._core.processes import whole
-from marginax.fitting.boundaries import (
-    at_boundary,
+from marginax.fitting.boundaries import find_ends, with_information_inside
+from marginax.fitting.directions import (
     blind_to_sign,
     interacting_groups,
     rises_for_ever,
     runaways,
-    with_information_inside,
     with_tested_directions,
 )
 from marginax.fitting.fit_state import FitState
@@ -189,15 +188,16 @@ def judge(problem: Problem, ran: Run, state: FitState) -> FitState:
     try:
         with jax.enable_x64(True):
             double = in_double_precision(problem)
-            boundaries = at_boundary(double, state)
+            ends = find_ends(double, state)
             state = state._replace(
-                boundaries=boundaries,
+                boundaries=ends.sentences,
                 rises=rises_for_ever(state),
                 blind_to_sign=blind_to_sign(double, state),
                 interacting_groups=interacting_groups(double, ran, state),
             )
-            state = with_information_inside(double, state)
-            return with_tested_directions(state.without_information(runaways(double, state)))
+            state = with_information_inside(state, ends.sides)
+            unknown = [*runaways(double, state), *ends.undetermined]
+            return with_tested_directions(state.without_information(unknown))
     except KeyboardInterrupt:
         words = "Ctrl-C before boundaries and unbounded directions were looked for."
         return state._replace(interrupted=state.interrupted or words)

@@ -34,7 +34,7 @@ class Row(NamedTuple):
     def z(self) -> float | None:
         """The estimate in standard errors, where these are finite."""
         error = self.standard_error
-        return self.estimate / error if error is not None and math.isfinite(error) else None
+        return self.estimate / error if error and math.isfinite(error) else None
 
 
 class Column(NamedTuple):

@@ -32,7 +32,8 @@ __all__ = [
 
 DISTANCES = (*range(2, 25, 2), *range(-2, -25, -2))
 FEW_DISTANCES = (2, 8, -2, -8)  # in units of a parameter that is measured in large numbers
-TRIED_TOGETHER, SPREAD_TOGETHER = 30, 2.0
+# Flat coordinates elsewhere together: how often, how far, and from how many of the best one climbs.
+TRIED_TOGETHER, SPREADS_TOGETHER, LOWER_CLIMBED = 36, (1.0, 4.0), 2
 FLAT = 0.05  # a curvature that makes a standard error of more than 4 typical lengths
 LONG = 2.0  # a standard error that may be that of large units
 ROUGHLY = 500.0  # by how much more than at the end two rules may differ where climbs begin
@@ -113,21 +114,34 @@ def _lengths(function: LikelihoodFunction, theta: np.ndarray) -> np.ndarray:
 
     A large standard error may be that of a parameter that is measured in millions: one standard
     error away to either side the likelihood has then fallen by a half. Or it is no error at all, on
-    a plateau, where a log standard deviation should still be moved by about 1.
+    a plateau, where a log standard deviation should still be moved by about 1. Far from the data
+    heavy tails leave a slope and no curvature, and the length over which the likelihood rises by 1
+    tells the units.
     """
     here = function.evaluate(theta, function.start)
     lengths = np.ones(len(theta))
-    diagonal = np.abs(np.diag(here.hessian))
-    for i in np.flatnonzero((diagonal > 0) & (diagonal < 1 / LONG**2)):
+    if not is_finite(here):
+        return lengths
+
+    def changes(i: int, length: float) -> list[float]:
         move = np.zeros(len(theta))
-        move[i] = 1 / np.sqrt(diagonal[i])
-        along = here.gradient[i] * move[i]
-        changes = [
-            function.evaluate(theta + side * move, here.extra).value - here.value - side * along
+        move[i] = length
+        return [
+            function.evaluate(theta + side * move, here.extra).value - here.value
             for side in (-1, 1)
         ]
-        if all(0.05 < abs(change) < 5 for change in changes):
-            lengths[i] = move[i]
+
+    for i, slope in enumerate(here.gradient):
+        by_curvature = 1 / np.sqrt(max(abs(here.hessian[i, i]), np.finfo(float).tiny))
+        by_slope = 1 / max(abs(slope), np.finfo(float).tiny)
+        if by_curvature <= LONG:
+            continue
+        bends = np.array(changes(i, by_curvature)) - slope * by_curvature * np.array([-1, 1])
+        if np.all((np.abs(bends) > 0.05) & (np.abs(bends) < 5)):
+            lengths[i] = by_curvature
+        elif by_slope > LONG:
+            rises = np.array(changes(i, by_slope)) * np.sign(slope) * np.array([-1, 1])
+            lengths[i] = by_slope if np.all((rises > 0.2) & (rises < 5)) else 1.0
     return lengths
 
 
@@ -298,15 +312,22 @@ def _off_plateau(
             return top
         units = np.ones(len(home)) if function.lengths is None else function.lengths
         flat = np.flatnonzero(np.abs(np.diag(top.local.hessian)) * units**2 < FLAT)
-        higher = None
+        tried = []
         for moved in [*_one_moved(top, home, flat, units), *_moved(rng, top, home, flat, units)]:
             there = function.evaluate(moved, top.local.extra)
-            if there.value > max(top.local.value + 1e-3, higher[0] if higher else -np.inf):
-                higher = (there.value, moved, there.extra)
-        if higher is None:
+            if abs(there.value - top.local.value) > 1e-3 and np.isfinite(there.value):
+                tried.append((there.value, moved, there.extra))
+        tried.sort(key=lambda one: -one[0])
+        # From somewhat lower ground too if several are flat: the others have to follow first.
+        higher = [one for one in tried if one[0] > top.local.value][:1]
+        again = [
+            _climb(function, moved, modes, max_steps)
+            for _, moved, modes in higher or tried[: LOWER_CLIMBED * (len(flat) > 1)]
+        ]
+        best = max(again, key=lambda one: one.local.value, default=top)
+        if not best.local.value > top.local.value + 1e-3:
             return top
-        again = _climb(function, higher[1], higher[2], max_steps)
-        top = again if again.local.value > top.local.value else top
+        top = best
     return top
 
 
@@ -329,8 +350,8 @@ def _moved(
     if len(flat) < 2:
         return
     centers = np.stack([top.theta, home, np.zeros(len(home))])
-    for k in range(TRIED_TOGETHER):
+    for k in range(TRIED_TOGETHER):  # every center with either spread
         moved = top.theta.copy()
-        away = SPREAD_TOGETHER * rng.standard_normal(len(flat))
+        away = SPREADS_TOGETHER[k % 2] * rng.standard_normal(len(flat))
         moved[flat] = centers[k % len(centers)][flat] + units[flat] * away
         yield moved

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["Climb", "Local", "climb", "is_finite"]
+__all__ = ["Climb", "Local", "climb", "is_finite", "restricted"]
 
 FIRST_RADIUS = 2.0  # in units of the scales
 # A promised gain that rounding, kinks or the noise of draws may hide: 0.03 standard errors.
@@ -103,6 +103,27 @@ def climb(
             if radius < 1e-10:
                 break
     return Climb(theta, here, taken, False, _step(here, FIRST_RADIUS, most)[1])
+
+
+def restricted(
+    evaluate: Callable[[np.ndarray, Any], Local], theta: np.ndarray, inner: np.ndarray
+) -> Callable[[np.ndarray, Any], Local]:
+    """The same likelihood of some coordinates, with the others where theta has them.
+
+    Args:
+        evaluate: of all coordinates.
+        theta: flat and free.
+        inner: which coordinates, by index.
+    """
+
+    def part(some: np.ndarray, extra: Any) -> Local:
+        whole = theta.copy()
+        whole[inner] = some
+        here = evaluate(whole, extra)
+        hessian = here.hessian[np.ix_(inner, inner)]
+        return Local(here.value, here.gradient[inner], hessian, here.extra)
+
+    return part
 
 
 def is_finite(local: Local) -> bool:

@@ -10,13 +10,12 @@ others do not come to rest, or the likelihood is rough.
 import math
 import warnings
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import numpy as np
 
 from marginax.likelihood.climbs import Maximum
-from marginax.likelihood.newton import Climb, Local, climb
+from marginax.likelihood.newton import Climb, Local, climb, restricted
 from marginax.likelihood.results import LikelihoodFunction, modes_of
 from marginax.model import parameter_table
 from marginax.model.problem import Problem
@@ -112,18 +111,14 @@ def profile_interval(
     evaluate = function.evaluate_finely or function.evaluate
     extra = modes_of(best.extra)
     top = evaluate(theta, extra).value  # by the same rule as what it is compared with
-    others = np.arange(len(theta)) != index
+    others = np.delete(np.arange(len(theta)), index)
     lengths = None if function.lengths is None else function.lengths[others]
 
     def side(sign: float) -> float:
         def profiled(distance: float, near: np.ndarray) -> Climb:
-            def part(rest: np.ndarray, extra: Any) -> Local:
-                whole = theta.copy()
-                whole[index], whole[others] = theta[index] + sign * distance, rest
-                here = evaluate(whole, extra)
-                inner = here.hessian[np.ix_(others, others)]
-                return Local(here.value, here.gradient[others], inner, here.extra)
-
+            moved = theta.copy()
+            moved[index] += sign * distance
+            part = restricted(evaluate, moved, others)
             return climb(part, near, extra, lengths=lengths, max_steps=30, negligible=1e-6)
 
         far = FARTHEST * size

@@ -8,7 +8,7 @@ differences tell both.
 
 import numpy as np
 
-from marginax.likelihood.newton import Climb, Local
+from marginax.likelihood.newton import Climb, Local, restricted
 from marginax.likelihood.results import LikelihoodFunction
 
 __all__ = ["by_differences", "checked_information", "curvature_agrees"]
@@ -96,13 +96,7 @@ def checked_information(
     if len(wrong) == 0:
         return information
 
-    def evaluate(some: np.ndarray, start: object) -> Local:
-        moved = theta.copy()
-        moved[inner] = some
-        there = function.evaluate(moved, start)
-        hessian = there.hessian[np.ix_(inner, inner)]
-        return there._replace(gradient=there.gradient[inner], hessian=hessian)
-
+    evaluate = restricted(function.evaluate, theta, inner)
     alone = function._replace(evaluate=evaluate)
     top = Climb(theta[inner], evaluate(theta[inner], local.extra), 0, True)
     again = by_differences(alone, top).evaluate(top.theta, local.extra)
