@@ -3,6 +3,7 @@
 Every sentence that comes of it was tested: the likelihood was evaluated where it says something.
 """
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 import jax
@@ -30,7 +31,7 @@ __all__ = [
 NEAR, FURTHER = 4.0, (8.0, 16.0, 32.0)  # on the reals: towards an end of what is allowed
 LOOSE = 2.0  # a standard error on the reals: with a smaller one any end is far away
 ALIKE = 1e-3  # a log likelihood that is as high
-WORTH_A_CLIMB = 20.0  # by how much lower it may be before the other parameters have followed
+WORTH_A_CLIMB = 100.0  # by how much lower it may be before the other parameters have followed
 MOST_INWARDS, UNCHANGED = 12, 1e-6  # moves of 1 on the reals, and in the log likelihood
 OUTWARDS = (8.0, 4.0, 2.0)  # on the reals: where what the others know is asked again
 FALL = 2.0  # of a quadratic two standard errors out
@@ -88,22 +89,25 @@ def marginal_errors(information: np.ndarray) -> np.ndarray:
     return np.asarray(np.sqrt(variance) / scale)
 
 
-def value_elsewhere(maximum: Maximum, index: int, move: float) -> float:
+def value_elsewhere(
+    maximum: Maximum, index: int, move: float, fixed: Collection[int] = ()
+) -> float:
     """The log likelihood with a parameter elsewhere, once the others have followed.
 
     Args:
         maximum: where it is highest, with the function itself.
         index: of the parameter, on the reals.
         move: how far.
+        fixed: others that do not follow.
     """
     best, function = maximum.best, maximum.function
     moved = best.theta.copy()
     moved[index] += move
     there = function.evaluate(moved, best.local.extra)
     lower = best.local.value - there.value
-    if not ALIKE <= lower < WORTH_A_CLIMB or len(moved) == 1:
+    others = np.array([i for i in range(len(moved)) if i != index and i not in fixed], int)
+    if not ALIKE <= lower < WORTH_A_CLIMB or len(others) == 0:
         return there.value
-    others = np.delete(np.arange(len(moved)), index)
     lengths = None if function.lengths is None else function.lengths[others]
     part = restricted(function.evaluate, moved, others)
     followed = climb(part, moved[others], best.local.extra, lengths=lengths, max_steps=8)
@@ -116,7 +120,7 @@ def _as_high(maximum: Maximum, index: int, move: float, limit: float | None) -> 
     if not np.isfinite(there):
         # Where the numbers end, a finite boundary is not far either.
         return not _is_infinite(limit)
-    return maximum.best.local.value - there < ALIKE
+    return bool(maximum.best.local.value - there < ALIKE)
 
 
 def with_information_inside(state: FitState, sides: dict[int, float]) -> FitState:
@@ -157,22 +161,25 @@ def _known_at_boundary(
     Of a class that has no members the place is unknown; a member in a million would still tell it.
     """
     best, function = maximum.best, maximum.function
+    if len(inner) == 0:
+        return information
+    lengths = None if function.lengths is None else function.lengths[inner]
     for far in OUTWARDS:
         outer = best.theta.copy()
         for i, side in sides.items():
             outer[i] += far * side
-        here = function.evaluate(outer, best.local.extra)
-        if np.isfinite(here.value) and abs(here.value - best.local.value) < 10 * ALIKE:
+        part = restricted(function.evaluate, outer, inner)
+        top = climb(part, outer[inner], best.local.extra, lengths=lengths, max_steps=8)
+        if abs(top.local.value - best.local.value) < 10 * ALIKE:
             break
     else:
         return information
     scale = np.sqrt(np.maximum(np.abs(np.diag(information)), np.finfo(float).tiny))
     w, v = np.linalg.eigh(information / np.outer(scale, scale))
     for k in np.flatnonzero(w > np.finfo(float).eps):
-        move = np.zeros(len(outer))
-        move[inner] = v[:, k] / scale * 2 / np.sqrt(w[k])
-        ends = [function.evaluate(outer + one * move, here.extra).value for one in (-1, 1)]
-        falls = [here.value - end if np.isfinite(end) else np.inf for end in ends]
+        move = v[:, k] / scale * 2 / np.sqrt(w[k])
+        ends = [part(top.theta + one * move, top.local.extra).value for one in (-1, 1)]
+        falls = [top.local.value - end if np.isfinite(end) else np.inf for end in ends]
         w[k] = w[k] if min(falls) > FALL / 10 else 0.0
     return np.asarray((v * w) @ v.T * np.outer(scale, scale))
 

@@ -11,7 +11,6 @@ from jax.flatten_util import ravel_pytree
 from marginax._core.processes import whole
 from marginax.fitting.boundaries import marginal_errors, transform_of_each, value_elsewhere
 from marginax.fitting.fit_state import FitState
-from marginax.likelihood.climbs import Maximum
 from marginax.model.groups import interacting
 from marginax.model.parameter_table import unconstrained_names
 from marginax.model.problem import Problem
@@ -43,26 +42,32 @@ def runaways(problem: Problem, state: FitState) -> list[int]:
     if state.maximum is None:
         return []
     best = state.maximum.best
-    curvature = -np.diag(best.local.hessian)
-    on_the_reals = np.array([one is identity for one, _ in transform_of_each(problem)])
-    known = np.where(curvature > 0, curvature, 1.0)
-    alone, jointly = 1 / np.sqrt(known), marginal_errors(-best.local.hessian)
-    near_zero = np.abs(best.theta) < CLEAR * jointly
-    return [
-        int(i)
-        for i in np.flatnonzero(on_the_reals & (curvature > 0) & near_zero)
-        if _hardly_falls(state.maximum, i, alone[i])
-        or (jointly[i] > TOGETHER * alone[i] and _hardly_falls(state.maximum, i, jointly[i]))
-    ]
+    on_the_reals = [one is identity for one, _ in transform_of_each(problem)]
+    inner = [i for i in range(len(best.theta)) if i not in state.boundaries]
+    information = -best.local.hessian[np.ix_(inner, inner)]
+    away = []
+    for i, curvature, jointly in zip(
+        inner, np.diag(information), marginal_errors(information), strict=True
+    ):
+        if not (on_the_reals[i] and curvature > 0 and abs(best.theta[i]) < CLEAR * jointly):
+            continue
+        alone = 1 / np.sqrt(curvature)
+        if _hardly_falls(state, i, alone) or (
+            jointly > TOGETHER * alone and _hardly_falls(state, i, jointly)
+        ):
+            away.append(i)
+    return away
 
 
-def _hardly_falls(maximum: Maximum, index: int, error: float) -> bool:
+def _hardly_falls(state: FitState, index: int, error: float) -> bool:
     """Whether two standard errors to one side, the others following, it is all but as high."""
+    if state.maximum is None:
+        return False
     for side in (-2.0, 2.0):
-        there = value_elsewhere(maximum, index, side * error)
+        there = value_elsewhere(state.maximum, index, side * error, state.boundaries)
         # A quadratic would have fallen by 2; and a model that is not finite two standard errors
         # away has no such standard error.
-        if not np.isfinite(there) or there > maximum.best.local.value - FALL / 10:
+        if not np.isfinite(there) or there > state.maximum.best.local.value - FALL / 10:
             return True
     return False
 

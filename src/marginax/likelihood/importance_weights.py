@@ -14,7 +14,6 @@ from collections.abc import Iterable
 from functools import partial
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -23,8 +22,8 @@ from marginax.likelihood.blocks import finite_values
 from marginax.likelihood.modes import LogDensities
 from marginax.likelihood.proposals import (
     Proposal,
-    gaussian_log_density,
     log_densities_of,
+    log_standard_t,
     points_of,
 )
 
@@ -35,7 +34,6 @@ __all__ = [
     "Weighed",
     "fewest_effective",
     "log_ratios",
-    "log_standard_t",
     "pareto_k",
     "standard_draws",
 ]
@@ -91,16 +89,6 @@ def standard_draws(size: int, num_draws: int, degrees: float = math.inf, seed: i
     else:
         log_density = -0.5 * np.sum(z**2, axis=1) - size / 2 * math.log(2 * math.pi)
     return Draws(z, np.atleast_1d(log_density), degrees)
-
-
-def log_standard_t(z: Float[Array, "*n p"], degrees: Array) -> Float[Array, "*n"]:
-    """The log density of the standard multivariate t; of the Gaussian for infinite degrees."""
-    size, squared = z.shape[-1], jnp.sum(z**2, axis=-1)
-    finite = jnp.where(jnp.isinf(degrees), 1.0, degrees)
-    gamma = jax.scipy.special.gammaln
-    constant = gamma((finite + size) / 2) - gamma(finite / 2) - size / 2 * jnp.log(finite * math.pi)
-    heavy = constant - (finite + size) / 2 * jnp.log1p(squared / finite)
-    return jnp.where(jnp.isinf(degrees), gaussian_log_density(z), heavy)
 
 
 def log_ratios(log_densities: LogDensities, proposal: Proposal, draws: StandardDraws) -> Ratios:

@@ -14,8 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from marginax.likelihood.importance_weights import log_standard_t
-from marginax.likelihood.proposals import Proposal, inverses
+from marginax.likelihood.proposals import Proposal, inverses, log_standard_t
 from marginax.typing import Key
 
 __all__ = ["Jumps", "jump", "jumps_between"]

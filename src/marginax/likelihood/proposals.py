@@ -28,6 +28,7 @@ __all__ = [
     "gaussian_log_density",
     "inverses",
     "log_densities_of",
+    "log_standard_t",
     "points_of",
     "proposer",
 ]
@@ -122,11 +123,22 @@ def gaussian_log_density(z: Float[Array, "*n p"]) -> Float[Array, "*n"]:
     return -0.5 * jnp.sum(z**2, axis=-1) - z.shape[-1] / 2 * math.log(2 * math.pi)
 
 
+def log_standard_t(z: Float[Array, "*n p"], degrees: Array) -> Float[Array, "*n"]:
+    """The log density of the standard multivariate t; of the Gaussian for infinite degrees."""
+    size, squared = z.shape[-1], jnp.sum(z**2, axis=-1)
+    finite = jnp.where(jnp.isinf(degrees), 1.0, degrees)
+    gamma = jax.scipy.special.gammaln
+    constant = gamma((finite + size) / 2) - gamma(finite / 2) - size / 2 * jnp.log(finite * math.pi)
+    heavy = constant - (finite + size) / 2 * jnp.log1p(squared / finite)
+    return jnp.where(jnp.isinf(degrees), gaussian_log_density(z), heavy)
+
+
 def log_densities_of(
     proposal: Proposal,
     z: Float[Array, "k p"],
     log_standard: Callable[[Array], Array],
     log_q: Float[Array, " k"] | None = None,
+    sharpness: float = 1.0,
 ) -> tuple[Float[Array, "n blocks"], Float[Array, "n blocks"]]:
     """log q of every point of `points_of`, and the log share of the mode it belongs to.
 
@@ -135,6 +147,9 @@ def log_densities_of(
         z: standard points.
         log_standard: the log density of the standard distribution, Gaussian or t.
         log_q: that of z, if it is known already.
+        sharpness: above 1, a point between a narrow mode and a wide one is the narrow one's in a
+            larger part. What is returned as log q is then no density, and still makes the parts of
+            all modes add up to the whole.
     """
     at, shares = proposal
     num_modes, num_blocks = shares.shape
@@ -146,12 +161,14 @@ def log_densities_of(
     parts = []
     for m in range(num_modes):
         inside = jnp.einsum("bpq,nkbq->nkbp", inverse[m], points - at.mode[m][None, None])
-        parts.append(log_standard(inside) + (shares[m] - at.log_root[m])[None, None])
+        parts.append(log_standard(inside) + sharpness * (shares[m] - at.log_root[m])[None, None])
     # Where a mode repeats another its root may be anything; without a share it counts for nothing.
     parts = [
         jnp.where(jnp.isneginf(shares[m])[None, None], -jnp.inf, part)
         for m, part in enumerate(parts)
     ]
     log_q = jax.nn.logsumexp(jnp.stack(parts), axis=0)
+    heights = jnp.where(jnp.isneginf(shares), 0, shares - at.log_root)
+    log_q = log_q + (1 - sharpness) * heights[:, None]
     of_point = jnp.broadcast_to(shares[:, None], (num_modes, len(z), num_blocks))
     return log_q.reshape(-1, num_blocks), of_point.reshape(-1, num_blocks)

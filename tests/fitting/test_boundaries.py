@@ -1,0 +1,81 @@
+"""Parameters at the end of what is allowed, and what the others know there."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from closed_likelihood import closed_likelihood, maximum_at
+from jax.scipy.stats import norm
+
+import marginax as mx
+from marginax.fitting.boundaries import find_ends, with_information_inside
+from marginax.fitting.directions import runaways, with_tested_directions
+from marginax.fitting.fit_state import FitState
+
+pytestmark = pytest.mark.usefixtures("as_users_write")
+POSITIVE, SHARE = mx.transforms.positive, mx.transforms.unit_interval
+
+
+def problem(**transforms):
+    """A problem with these parameters; its log joint is not looked at."""
+
+    def log_joint(theta, x, y):
+        return norm.logpdf(x) + 0.0 * sum(theta.values())
+
+    theta = {name: 0.5 for name in transforms}
+    return mx.Problem.grouped(
+        log_joint, jnp.zeros((2, 1)), theta=theta, latent=0.0, theta_transforms=transforms
+    )
+
+
+def state_at(log_likelihood, theta):
+    maximum = maximum_at(closed_likelihood(log_likelihood), np.asarray(theta, float))
+    return FitState(maximum.best.theta, 0).at_maximum(maximum)
+
+
+def test_the_others_follow_to_a_boundary():
+    """A uniform effect on (level, level + span): moved alone, the span takes the mean with it."""
+
+    def log_likelihood(theta):  # the mean is known well, the spread says next to nothing
+        level, span = theta[0], jnp.exp(theta[1])
+        return -0.5 * ((level + span / 2 - 1.0) / 0.01) ** 2 - 1e-4 * (span - 0.2) ** 2
+
+    found = state_at(log_likelihood, [0.9, np.log(0.2)])
+    ends = find_ends(problem(a=mx.transforms.identity, b=POSITIVE), found)
+    assert ends.sides == {1: -1.0}
+
+
+def test_a_parameter_that_falls_to_neither_side_is_not_at_a_boundary():
+    """The share of a class that is where the other is: said to be at 0, and estimated as 1."""
+    found = state_at(lambda theta: -0.5 * theta[0] ** 2 + 0.0 * theta[1], [0.0, 3.0])
+    ends = find_ends(problem(a=mx.transforms.identity, b=SHARE), found)
+    assert (ends.sides, ends.undetermined) == ({}, [1])
+
+
+def test_what_is_known_only_beside_a_boundary_is_not_known():
+    """With all groups in one class, the place of the other had a standard error of its own."""
+
+    def log_likelihood(theta):  # of two classes, the second with nobody in it
+        share = jax.nn.sigmoid(theta[1])
+        return -50.0 * (theta[0] - 1.0) ** 2 - 100.0 * share * (1 + (theta[2] - 2.0) ** 2)
+
+    found = state_at(log_likelihood, [1.0, -14.0, 2.0])
+    transforms = dict(a=mx.transforms.identity, b=SHARE, c=mx.transforms.identity)
+    ends = find_ends(problem(**transforms), found)
+    assert ends.sides == {1: -1.0}
+    information = with_information_inside(found, ends.sides).information
+    np.testing.assert_allclose(np.diag(information)[[0, 2]], [100.0, 0.0], atol=1e-6)
+
+
+def test_a_sum_that_is_known_though_its_parts_run_away():
+    """A class of groups without events: its log rate is -infinity, the sum with the gap known."""
+
+    def log_likelihood(theta):
+        return -500.0 * (theta[0] + theta[1]) ** 2 - jnp.exp(theta[0])
+
+    found = state_at(log_likelihood, [-6.0, 6.0])
+    free = problem(a=mx.transforms.identity, b=mx.transforms.identity)
+    away = runaways(free, found)
+    assert away == [0, 1]
+    tested = with_tested_directions(found.without_information(away))
+    assert np.all(np.diag(tested.information) == 0)

@@ -1,0 +1,77 @@
+"""Climbs where they once came to rest, or went wrong, far from the maximum."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from closed_likelihood import closed_likelihood
+from jax.scipy.stats import norm, t
+
+from marginax.likelihood.climbs import climb_from_starts
+from marginax.likelihood.modes import climb_blocks
+from marginax.likelihood.newton import Local
+
+pytestmark = pytest.mark.usefixtures("as_users_write")
+
+
+def test_a_mode_is_found_from_the_end_of_a_long_slope():
+    """A latent of (0, 1), on the reals: at -555 the curvature is 1e-241, and the search stayed."""
+
+    def log_densities(x):
+        u = jax.nn.log_sigmoid(x[:, 0])
+        return u + jax.nn.log_sigmoid(-x[:, 0]) - 0.5 * ((jnp.exp(u) - 0.7) / 0.1) ** 2
+
+    starts = jnp.array([[-555.0], [-30.0], [0.0], [700.0]])
+    top = jax.jit(lambda x: climb_blocks(log_densities, x))(starts)
+    np.testing.assert_allclose(top.at.mode, jnp.full((4, 1), top.at.mode[2, 0]), rtol=1e-6)
+    assert np.all(np.asarray(top.rise) < 0)
+
+
+def test_a_search_that_is_stuck_on_a_slope_says_so():
+    """Its width was that of the curvature there, 1e120, across which the density falls."""
+    top = climb_blocks(lambda x: -jnp.abs(x[:, 0]), jnp.array([[-555.0]]), max_steps=0)
+    assert top.rise[0] > 0.01
+    assert top.at.root[0, 0, 0] < 10.0
+
+
+def test_a_class_without_members_is_left():
+    """At p = 0 the place of the class is flat: neither alone leads out, and 160 were missing."""
+    random = np.random.default_rng(0)
+    y = np.concatenate([random.normal(0, 1, 80), random.normal(6, 1, 20)])
+
+    def log_likelihood(theta):
+        low, log_gap, logit = theta
+        first = jax.nn.log_sigmoid(-logit) + norm.logpdf(y, low, 1.0)
+        second = jax.nn.log_sigmoid(logit) + norm.logpdf(y, low + jnp.exp(log_gap), 1.0)
+        return jnp.sum(jnp.logaddexp(first, second))
+
+    function = closed_likelihood(log_likelihood)
+    (top,) = climb_from_starts(function, np.array([[1.0, 5.0, -25.0]])).climbs
+    np.testing.assert_allclose(top.theta, [0, np.log(6), np.log(0.25)], atol=0.3)
+
+
+@pytest.mark.parametrize("unit", [1e-9, 1.0, 1e9])
+def test_heavy_tails_far_away_tell_the_units_by_their_slope(unit):
+    """Steps of 1 were taken in a parameter of 3e10, until the climb gave up."""
+    y = unit * (30.0 + np.random.default_rng(0).standard_t(4.0, 300))
+
+    def log_likelihood(theta):
+        return jnp.sum(t.logpdf(y, 4.0, theta[0], jnp.exp(theta[1])))
+
+    start = np.array([[10.0 * unit, np.log(0.3 * unit)]])
+    (top,) = climb_from_starts(closed_likelihood(log_likelihood), start).climbs
+    assert top.settled
+    np.testing.assert_allclose(top.theta[0] / unit, np.median(y) / unit, atol=0.2)
+
+
+def test_second_derivatives_that_overflow_come_from_values():
+    """At far nodes second derivatives were infinite, and the climb was given up as -inf."""
+    function = closed_likelihood(lambda theta: -jnp.sum((theta - 3.0) ** 2))
+
+    def evaluate(theta, extra):
+        here = function.evaluate(theta, extra)
+        return Local(here.value, here.gradient, np.full((2, 2), np.inf), extra)
+
+    start = np.zeros((1, 2))
+    (top,) = climb_from_starts(function._replace(evaluate=evaluate), start).climbs
+    np.testing.assert_allclose(top.theta, 3.0, atol=1e-3)
