@@ -246,7 +246,7 @@ def _information(function: Function, at: Array, rough: Array) -> Array:
     """
     values, vectors = np.linalg.eigh(rough)
     basis = vectors / np.sqrt(np.maximum(values, 1e-2))
-    along = -hessian(lambda z: function(at + basis @ z), np.zeros(len(at)), np.full(len(at), 0.15))
+    along = -hessian(lambda z: function(at + basis @ z), np.zeros(len(at)), np.full(len(at), 0.05))
     back = np.linalg.inv(basis)
     return back.T @ along @ back
 
