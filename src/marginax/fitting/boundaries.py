@@ -28,7 +28,8 @@ __all__ = [
     "with_information_inside",
 ]
 
-NEAR, FURTHER = 4.0, (8.0, 16.0, 32.0)  # on the reals: towards an end of what is allowed
+NEAR = 4.0  # on the reals, towards an end of what is allowed
+FURTHER = (8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0)  # from within a plateau
 LOOSE = 2.0  # a standard error on the reals: with a smaller one any end is far away
 ALIKE = 1e-3  # a log likelihood that is as high
 WORTH_A_CLIMB = 100.0  # by how much lower it may be before the other parameters have followed

@@ -4,11 +4,10 @@ A warning is a reason to doubt the estimate or its standard errors. A note is no
 is estimated as 0, or that a group has no data, is something found and no failure.
 """
 
-import jax
 import numpy as np
-from jax.flatten_util import ravel_pytree
 
 from marginax.fitting.fit_state import FitState
+from marginax.fitting.stages import ends_of
 from marginax.fitting.uncertainty import unbounded
 from marginax.likelihood.climbs import distance
 from marginax.likelihood.posterior import Posterior, can_draw
@@ -23,7 +22,7 @@ NOT_ASKED = "There are no posterior draws: draw_posterior=False."
 NOT_INSTALLED = (
     "There are no posterior draws: BlackJAX is not installed (`pip install 'marginax[blackjax]'`)."
 )
-FAR_APART = 3.0  # standard errors between particles at rest and an estimate by draws
+FAR_APART = 3.0  # standard errors between particles at rest, where there is no likelihood
 
 
 def has_converged(ran: Run, state: FitState) -> bool:
@@ -171,11 +170,10 @@ def _of_the_starts(ran: Run, state: FitState) -> list[str]:
             "there may be a better one still."
         )
     apart = _ends_apart(ran, state)
-    if apart:
-        values = ", ".join(f"{value:.1f}" for value in apart)
+    if apart > FAR_APART:
         said.append(
-            f"Starts disagree: the particles of {len(apart)} of {len(ran.statuses)} starts ended "
-            f"{values} standard errors from the estimate."
+            f"Starts disagree: the particles of {len(ran.statuses)} starts ended up to {apart:.1f} "
+            "standard errors from each other, and nothing tells which is best."
         )
     return said
 
@@ -197,29 +195,35 @@ def _of_the_information(
 
 
 def _of_the_cloud(ran: Run, state: FitState) -> list[str]:
-    if state.maximum is None:
+    ends = ends_of(ran)
+    if state.maximum is not None:
+        where, away = "maximum", distance(ends[state.start], state.maximum.best)
+    elif state.climbed is not None and state.information is not None:
+        where, away = "estimate by draws", _lengths(ends - state.theta, state.information).min()
+    else:
         return []
-    end = jax.tree.map(lambda leaf: leaf[state.start], ran.theta)
-    away = distance(np.asarray(ravel_pytree(end)[0], float), state.maximum.best)
     if not away > 1.0:
         return []
     return [
-        f"The particles came to rest {away:.1f} standard errors from the maximum: their cloud is "
+        f"The particles came to rest {away:.1f} standard errors from the {where}: their cloud is "
         "not to be used for inference on its own."
     ]
 
 
-def _ends_apart(ran: Run, state: FitState) -> list[float]:
-    """How far starts ended from an estimate by draws, in standard errors, where that is far.
+def _ends_apart(ran: Run, state: FitState) -> float:
+    """How far ends of the particles are from each other, in standard errors, with draws alone.
 
     With a likelihood its climbs tell the starts apart; without, only the particles can.
     """
     if state.climbed is None or state.information is None:
-        return []
-    ends = np.asarray(jax.vmap(lambda theta: ravel_pytree(theta)[0])(ran.theta), float)
-    away = ends - state.theta[None]
-    lengths = np.sqrt(np.abs(np.einsum("ip,pq,iq->i", away, state.information, away)))
-    return [float(length) for length in lengths if not length < FAR_APART]
+        return 0.0
+    ends = ends_of(ran)
+    return float(max(_lengths(ends - one, state.information).max() for one in ends))
+
+
+def _lengths(away: np.ndarray, information: np.ndarray) -> np.ndarray:
+    """Of rows, in standard errors."""
+    return np.asarray(np.sqrt(np.abs(np.einsum("ip,pq,iq->i", away, information, away))))
 
 
 def _without_data(problem: Problem, likelihood: Likelihood | None) -> list[int]:

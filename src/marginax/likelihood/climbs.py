@@ -1,15 +1,15 @@
-"""Climbs of the marginal likelihood: from starts, off plateaus, and on from the particles' ends.
+"""Climbs of the marginal likelihood: from starts, and on from the particles' ends.
 
 No step is taken that lowers what it climbs.
 """
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from marginax.likelihood.newton import Climb, climb, is_finite
+from marginax.likelihood.plateaus import off_plateau
 from marginax.likelihood.results import (
     ImportanceLikelihood,
     Likelihood,
@@ -30,11 +30,6 @@ __all__ = [
     "maximum_from",
 ]
 
-DISTANCES = (*range(2, 25, 2), *range(-2, -25, -2))
-FEW_DISTANCES = (2, 8, -2, -8)  # in units of a parameter that is measured in large numbers
-# Flat coordinates elsewhere together: how often, how far, and from how many of the best one climbs.
-TRIED_TOGETHER, SPREADS_TOGETHER, LOWER_CLIMBED = 36, (1.0, 4.0), 2
-FLAT = 0.05  # a curvature that makes a standard error of more than 4 typical lengths
 LONG = 2.0  # a standard error that may be that of large units
 ROUGHLY = 500.0  # by how much more than at the end two rules may differ where climbs begin
 MOST_LOOKS = 3  # searches for other modes at the top of a climb, each followed by another climb
@@ -85,7 +80,9 @@ def climb_from_starts(
     function = _fine_enough_to_begin(function, thetas[0], modes)
     for theta in thetas:
         top = _climb(function, theta, modes, max_steps)
-        top = _off_plateau(function, top, thetas[0], max_steps)
+        top = off_plateau(
+            function, top, thetas[0], lambda at, known: _climb(function, at, known, max_steps)
+        )
         alike = [one for one in _finite(climbs) if is_near(top.theta, one)]
         if alike:  # looked around there already
             top = top._replace(modes_complete=alike[0].modes_complete)
@@ -172,13 +169,19 @@ def _finely_enough(function: LikelihoodFunction, climbs: list[Climb]) -> Climbs:
 
 
 def _surely(function: LikelihoodFunction, top: Climb, best: Climb) -> Climb:
-    """A lower top by a rule that is fine enough there too."""
-    while np.isfinite(top.local.value) and not (top.settled and as_high(top, best)):
-        if function.finer is None or _is_accurate(function, top):
-            break
+    """A lower top by a rule that is fine enough there too, and by derivatives that are right."""
+
+    def is_lower() -> bool:
+        return bool(np.isfinite(top.local.value)) and not (top.settled and as_high(top, best))
+
+    while is_lower() and function.finer is not None and not _is_accurate(function, top):
         function = _finer(function)
         top = _again(function, top)
-    return top
+    noisy = function.evaluate_finely is not None  # the noise of draws is no kink
+    if noisy or not is_lower() or (top.settled and curvature_agrees(function, top)):
+        return top
+    again = _again(by_differences(function, top), top)
+    return again if again.local.value > top.local.value else top
 
 
 def _finer(function: LikelihoodFunction) -> LikelihoodFunction:
@@ -294,64 +297,3 @@ def is_near(theta: np.ndarray, top: Climb) -> bool:
 def as_high(one: Climb, best: Climb) -> bool:
     """Whether a climb led to the same place, or to another that is as high (a flat ridge)."""
     return is_near(one.theta, best) or one.local.value > best.local.value - 1e-2
-
-
-def _off_plateau(
-    function: LikelihoodFunction, top: Climb, home: np.ndarray, max_steps: int
-) -> Climb:
-    """Climbs on from a plateau that has higher ground beside it.
-
-    On a log scale a standard deviation of nearly 0 makes the likelihood flat, so that a climb comes
-    to rest there though the maximum is elsewhere. Flat coordinates are tried at a distance, and at
-    home, the first start; several of them together too, for in a class of groups without members
-    neither its size nor its place alone leads out.
-    """
-    rng = np.random.default_rng(0)
-    for _ in range(3):
-        if not np.isfinite(top.local.value):
-            return top
-        units = np.ones(len(home)) if function.lengths is None else function.lengths
-        flat = np.flatnonzero(np.abs(np.diag(top.local.hessian)) * units**2 < FLAT)
-        tried = []
-        for moved in [*_one_moved(top, home, flat, units), *_moved(rng, top, home, flat, units)]:
-            there = function.evaluate(moved, top.local.extra)
-            if abs(there.value - top.local.value) > 1e-3 and np.isfinite(there.value):
-                tried.append((there.value, moved, there.extra))
-        tried.sort(key=lambda one: -one[0])
-        # From somewhat lower ground too if several are flat: the others have to follow first.
-        higher = [one for one in tried if one[0] > top.local.value][:1]
-        again = [
-            _climb(function, moved, modes, max_steps)
-            for _, moved, modes in higher or tried[: LOWER_CLIMBED * (len(flat) > 1)]
-        ]
-        best = max(again, key=lambda one: one.local.value, default=top)
-        if not best.local.value > top.local.value + 1e-3:
-            return top
-        top = best
-    return top
-
-
-def _one_moved(
-    top: Climb, home: np.ndarray, flat: np.ndarray, units: np.ndarray
-) -> Iterator[np.ndarray]:
-    """A top with one flat coordinate elsewhere."""
-    for i in flat:
-        far = () if units[i] < 2 else [units[i] * move for move in FEW_DISTANCES]
-        for move in (home[i] - top.theta[i], *DISTANCES, *far):
-            moved = top.theta.copy()
-            moved[i] += move
-            yield moved
-
-
-def _moved(
-    rng: np.random.Generator, top: Climb, home: np.ndarray, flat: np.ndarray, units: np.ndarray
-) -> Iterator[np.ndarray]:
-    """A top with all flat coordinates elsewhere, if there are several."""
-    if len(flat) < 2:
-        return
-    centers = np.stack([top.theta, home, np.zeros(len(home))])
-    for k in range(TRIED_TOGETHER):  # every center with either spread
-        moved = top.theta.copy()
-        away = SPREADS_TOGETHER[k % 2] * rng.standard_normal(len(flat))
-        moved[flat] = centers[k % len(centers)][flat] + units[flat] * away
-        yield moved

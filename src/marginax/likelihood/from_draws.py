@@ -48,7 +48,7 @@ __all__ = [
 ]
 
 WORST_RHAT = 1.2  # chains that differ more than this are not from one distribution
-MOST_NOISE = 0.5  # of the information, relative to itself: beyond it there are no standard errors
+MOST_NOISE = 0.2  # of the information: with more, standard errors would be off by a tenth and more
 LEAST_SHARE = 0.02  # of the information that known latents would have
 MOST_DRAWS = 100  # per chain: second derivatives take long, and these are averages
 

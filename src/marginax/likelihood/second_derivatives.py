@@ -16,6 +16,7 @@ __all__ = ["by_differences", "checked_information", "curvature_agrees"]
 STEP = 0.2  # of a standard error
 AGREE = 0.03  # in the curvature along a direction, relative to it
 ROUNDS = 8
+UPWARDS = 0.01  # an eigenvalue, where a coordinate alone has -1
 MOST_BY_VALUES = 8  # parameters whose derivatives are taken from values
 
 
@@ -26,11 +27,19 @@ def curvature_agrees(function: LikelihoodFunction, top: Climb) -> bool:
         function: what was climbed.
         top: where.
     """
+    if _bends_upwards(top.local.hessian):
+        return False  # where nothing near is higher
     off = _disagreement(function, top, STEP)
     if off <= AGREE:
         return True
     # What a smooth likelihood differs by falls with the square of the step; what kinks do, stays.
     return _disagreement(function, top, STEP / 2) < off / 2.5
+
+
+def _bends_upwards(hessian: np.ndarray) -> bool:
+    """Whether a Hessian is not that of a maximum, by more than rounding."""
+    scale = np.sqrt(np.maximum(np.abs(np.diag(hessian)), np.finfo(float).tiny))
+    return bool(np.linalg.eigvalsh(hessian / np.outer(scale, scale)).max() > UPWARDS)
 
 
 def _disagreement(function: LikelihoodFunction, top: Climb, step: float) -> float:
@@ -113,7 +122,7 @@ def _falls_as_said(
     move = np.zeros(len(theta))
     move[index] = 1 / np.sqrt(curvature)
     ends = [function.evaluate(theta + side * move, local.extra).value for side in (-1.0, 1.0)]
-    return bool(0.1 < 2 * local.value - sum(ends) < 10.0)  # of a quadratic 1
+    return bool(0.5 < 2 * local.value - sum(ends) < 2.0)  # of a quadratic 1
 
 
 def _steps(function: LikelihoodFunction, top: Climb) -> np.ndarray:

@@ -1,0 +1,87 @@
+"""Off plateaus of a likelihood, where a climb comes to rest though higher ground is elsewhere."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from marginax.likelihood.newton import Climb
+from marginax.likelihood.results import LikelihoodFunction
+
+__all__ = ["off_plateau"]
+
+DISTANCES = (*range(2, 25, 2), *range(-2, -25, -2))
+FEW_DISTANCES = (2, 8, -2, -8)  # in units of a parameter that is measured in large numbers
+# Flat coordinates elsewhere together: how often, how far, and from how many of the best one climbs.
+TRIED_TOGETHER, SPREADS_TOGETHER, LOWER_CLIMBED = 36, (1.0, 4.0), 2
+FLAT = 0.05  # a curvature that makes a standard error of more than 4 typical lengths
+
+
+def off_plateau(
+    function: LikelihoodFunction,
+    top: Climb,
+    home: np.ndarray,
+    climb_from: Callable[[np.ndarray, Any], Climb],
+) -> Climb:
+    """Climbs on from a plateau that has higher ground beside it.
+
+    On a log scale a standard deviation of nearly 0 makes the likelihood flat, so that a climb comes
+    to rest there though the maximum is elsewhere. Flat coordinates are tried at a distance, and at
+    home, the first start; several of them together too, for in a class of groups without members
+    neither its size nor its place alone leads out.
+
+    Args:
+        function: what is climbed.
+        top: where a climb came to rest.
+        home: the first start.
+        climb_from: `climb_from(theta, modes)`, another climb.
+    """
+    rng = np.random.default_rng(0)
+    for _ in range(3):
+        if not np.isfinite(top.local.value):
+            return top
+        units = np.ones(len(home)) if function.lengths is None else function.lengths
+        flat = np.flatnonzero(np.abs(np.diag(top.local.hessian)) * units**2 < FLAT)
+        tried = []
+        for moved in [*_one_moved(top, home, flat, units), *_moved(rng, top, home, flat, units)]:
+            there = function.evaluate(moved, top.local.extra)
+            if abs(there.value - top.local.value) > 1e-3 and np.isfinite(there.value):
+                tried.append((there.value, moved, there.extra))
+        tried.sort(key=lambda one: -one[0])
+        # From somewhat lower ground too if several are flat: the others have to follow first.
+        higher = [one for one in tried if one[0] > top.local.value][:1]
+        again = [
+            climb_from(moved, modes)
+            for _, moved, modes in higher or tried[: LOWER_CLIMBED * (len(flat) > 1)]
+        ]
+        best = max(again, key=lambda one: one.local.value, default=top)
+        if not best.local.value > top.local.value + 1e-3:
+            return top
+        top = best
+    return top
+
+
+def _one_moved(
+    top: Climb, home: np.ndarray, flat: np.ndarray, units: np.ndarray
+) -> Iterator[np.ndarray]:
+    """A top with one flat coordinate elsewhere."""
+    for i in flat:
+        far = () if units[i] < 2 else [units[i] * move for move in FEW_DISTANCES]
+        for move in (home[i] - top.theta[i], *DISTANCES, *far):
+            moved = top.theta.copy()
+            moved[i] += move
+            yield moved
+
+
+def _moved(
+    rng: np.random.Generator, top: Climb, home: np.ndarray, flat: np.ndarray, units: np.ndarray
+) -> Iterator[np.ndarray]:
+    """A top with all flat coordinates elsewhere, if there are several."""
+    if len(flat) < 2:
+        return
+    centers = np.stack([top.theta, home, np.zeros(len(home))])
+    for k in range(TRIED_TOGETHER):  # every center with either spread
+        moved = top.theta.copy()
+        away = SPREADS_TOGETHER[k % 2] * rng.standard_normal(len(flat))
+        moved[flat] = centers[k % len(centers)][flat] + units[flat] * away
+        yield moved
