@@ -118,7 +118,10 @@ def with_tested_directions(state: FitState) -> FitState:
         return state
     best, function = state.maximum.best, state.maximum.function
     scale = np.sqrt(np.abs(np.diag(state.information)))
-    some = np.flatnonzero(scale > 0)  # of the others it is known already that nothing is known
+    # Of the others it is known already that nothing is known, or that they are at a boundary.
+    some = np.array([i for i in np.flatnonzero(scale > 0) if i not in state.boundaries], int)
+    if len(some) == 0:
+        return state
     part, size = state.information[np.ix_(some, some)], scale[some]
     w, v = np.linalg.eigh(part / np.outer(size, size))
     doubtful = np.flatnonzero(w < HARDLY_DETERMINED)

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from marginax.likelihood.newton import Climb, climb, is_finite
+from marginax.likelihood.newton import Climb, climb, is_finite, typical_lengths
 from marginax.likelihood.plateaus import off_plateau
 from marginax.likelihood.results import (
+    LARGEST_SHIFT,
     ImportanceLikelihood,
     Likelihood,
     LikelihoodFunction,
@@ -30,7 +31,6 @@ __all__ = [
     "maximum_from",
 ]
 
-LONG = 2.0  # a standard error that may be that of large units
 ROUGHLY = 500.0  # by how much more than at the end two rules may differ where climbs begin
 MOST_LOOKS = 3  # searches for other modes at the top of a climb, each followed by another climb
 
@@ -74,7 +74,9 @@ def climb_from_starts(
     climbs: list[Climb] = []
     modes = function.start
     if function.lengths is None:
-        function = function._replace(lengths=_lengths(function, thetas[0]))
+        function = function._replace(
+            lengths=typical_lengths(function.evaluate, thetas[0], function.start)
+        )
     if function.other_modes is not None:
         modes = function.other_modes(thetas[0], modes).modes
     function = _fine_enough_to_begin(function, thetas[0], modes)
@@ -104,42 +106,6 @@ def _climb(
     # Far nodes may be where second derivatives overflow, though values and gradients do not.
     function = by_differences(function, Climb(theta, here, 0, False))
     return climb(function.evaluate, theta, modes, lengths=function.lengths, max_steps=max_steps)
-
-
-def _lengths(function: LikelihoodFunction, theta: np.ndarray) -> np.ndarray:
-    """How long the typical lengths of parameters may be: 1, or more for those in large units.
-
-    A large standard error may be that of a parameter that is measured in millions: one standard
-    error away to either side the likelihood has then fallen by a half. Or it is no error at all, on
-    a plateau, where a log standard deviation should still be moved by about 1. Far from the data
-    heavy tails leave a slope and no curvature, and the length over which the likelihood rises by 1
-    tells the units.
-    """
-    here = function.evaluate(theta, function.start)
-    lengths = np.ones(len(theta))
-    if not is_finite(here):
-        return lengths
-
-    def changes(i: int, length: float) -> list[float]:
-        move = np.zeros(len(theta))
-        move[i] = length
-        return [
-            function.evaluate(theta + side * move, here.extra).value - here.value
-            for side in (-1, 1)
-        ]
-
-    for i, slope in enumerate(here.gradient):
-        by_curvature = 1 / np.sqrt(max(abs(here.hessian[i, i]), np.finfo(float).tiny))
-        by_slope = 1 / max(abs(slope), np.finfo(float).tiny)
-        if by_curvature <= LONG:
-            continue
-        bends = np.array(changes(i, by_curvature)) - slope * by_curvature * np.array([-1, 1])
-        if np.all((np.abs(bends) > 0.05) & (np.abs(bends) < 5)):
-            lengths[i] = by_curvature
-        elif by_slope > LONG:
-            rises = np.array(changes(i, by_slope)) * np.sign(slope) * np.array([-1, 1])
-            lengths[i] = by_slope if np.all((rises > 0.2) & (rises < 5)) else 1.0
-    return lengths
 
 
 def _over_all_modes(function: LikelihoodFunction, top: Climb, max_steps: int) -> Climb:
@@ -239,12 +205,30 @@ def maximum_from(
     best = max(climbs, key=lambda one: one.local.value)
     # Judged before the last steps, which change the rule and with it every value a little.
     lower, num_agreeing = gaps_below(best, climbs), sum(as_high(one, best) for one in agreeing)
+    climbed = function
     function, best = _last_steps(function, best)
     nearest = int(np.argmin(np.nan_to_num([distance(end, best) for end in ends], nan=np.inf)))
     value = function.describe(best.theta, best.local.extra)
     if isinstance(value, QuadratureLikelihood | ImportanceLikelihood):
         value = replace(value, modes_complete=best.modes_complete)
+    if isinstance(value, QuadratureLikelihood) and function is climbed:  # by its own gradient
+        value = replace(value, estimate_error=_estimate_error(function, best, value))
     return Maximum(best, nearest, num_agreeing, lower, function, value)
+
+
+def _estimate_error(
+    function: LikelihoodFunction, best: Climb, value: QuadratureLikelihood
+) -> float:
+    """By how many standard errors the finer rule would move the estimate, where it is higher there.
+
+    With a kink at a node gradients are noise, and values are not.
+    """
+    move, errors = value.shift(best.local.hessian)
+    if errors <= LARGEST_SHIFT:
+        return errors
+    length = min(errors, 1.0)
+    there = function.describe(best.theta + length / errors * move, best.local.extra)
+    return errors if there.log_likelihood - value.log_likelihood > length**2 / 4 else 0.0
 
 
 def _last_steps(function: LikelihoodFunction, best: Climb) -> tuple[LikelihoodFunction, Climb]:

@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["Climb", "Local", "climb", "is_finite", "restricted"]
+__all__ = ["Climb", "Local", "climb", "is_finite", "restricted", "typical_lengths"]
 
 FIRST_RADIUS = 2.0  # in units of the scales
 # A promised gain that rounding, kinks or the noise of draws may hide: 0.03 standard errors.
 UNSEEN = 5e-4
 ROUNDING = 64 * np.finfo(float).eps  # of a log likelihood, relative to it
+LONG = 2.0  # a standard error that may be that of large units
 FLATTEST = 1e-13  # an eigenvalue below this, where a coordinate alone has 1, is raised to it
 
 
@@ -156,3 +157,43 @@ def _step(local: Local, radius: float, most: np.ndarray) -> tuple[np.ndarray, fl
     shorter = np.where(flat, np.clip(step, -FIRST_RADIUS * most, FIRST_RADIUS * most), step)
     gain = float(local.gradient @ shorter) / 2
     return (shorter, gain) if gain > 0 else (step, float(local.gradient @ step) / 2)
+
+
+def typical_lengths(
+    evaluate: Callable[[np.ndarray, Any], Local], theta: np.ndarray, extra: Any
+) -> np.ndarray:
+    """How long the typical lengths of parameters may be: 1, or more for those in large units.
+
+    A large standard error may be that of a parameter that is measured in millions: one standard
+    error away to either side the likelihood has then fallen by a half. Or it is no error at all, on
+    a plateau, where a log standard deviation should still be moved by about 1. Far from the data
+    heavy tails leave a slope and no curvature, and the length over which the likelihood rises by 1
+    tells the units.
+
+    Args:
+        evaluate: `evaluate(theta, extra) -> Local`.
+        theta: flat, free.
+        extra: for the first evaluation.
+    """
+    here = evaluate(theta, extra)
+    lengths = np.ones(len(theta))
+    if not is_finite(here):
+        return lengths
+
+    def changes(i: int, length: float) -> list[float]:
+        move = np.zeros(len(theta))
+        move[i] = length
+        return [evaluate(theta + side * move, here.extra).value - here.value for side in (-1, 1)]
+
+    for i, slope in enumerate(here.gradient):
+        by_curvature = 1 / np.sqrt(max(abs(here.hessian[i, i]), np.finfo(float).tiny))
+        by_slope = 1 / max(abs(slope), np.finfo(float).tiny)
+        if by_curvature <= LONG:
+            continue
+        bends = np.array(changes(i, by_curvature)) - slope * by_curvature * np.array([-1, 1])
+        if np.all((np.abs(bends) > 0.05) & (np.abs(bends) < 5)):
+            lengths[i] = by_curvature
+        elif by_slope > LONG:
+            rises = np.array(changes(i, by_slope)) * np.sign(slope) * np.array([-1, 1])
+            lengths[i] = by_slope if np.all((rises > 0.2) & (rises < 5)) else 1.0
+    return lengths

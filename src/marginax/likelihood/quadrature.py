@@ -68,7 +68,7 @@ FINER: dict[int, tuple[int | tuple[float, float], ...]] = {
 }
 # Several modes share the space between them by a t of so many degrees of freedom; and a narrow one
 # within a wide one, between whose nodes it may lie, has its own place all but to itself.
-DEGREES, SHARPNESS = 7.0, 3.0
+DEGREES, SHARPNESS = 7.0, 5.0
 CLOSE = 0.125  # nodes closer than this are weighed by Simpson's rule
 MOST_NODES = 2**28  # of all groups together: beyond it no finer rule is tried
 

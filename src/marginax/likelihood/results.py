@@ -29,6 +29,7 @@ WORST_PARETO_K = 0.7  # above it the sum of the weights cannot be believed
 FEWEST_EFFECTIVE = 200
 NOTHING = 1e-9  # a share of the density that is too small to matter
 LARGEST_DIFFERENCE = 0.05  # of two quadrature rules, in the log likelihood
+LARGEST_SHIFT = 0.05  # in standard errors of the estimate
 # Two rules agree: in the log likelihood, and in standard errors by which the estimate would move.
 # (That of very many groups is a sum of as many errors.) The second derivative of a parameter that
 # the data hardly determine is small, and wants more digits than the value itself.
@@ -51,6 +52,7 @@ class QuadratureLikelihood:
         score_error: by how much the gradient by the coarser rule differs.
         num_modes: of the group that has most.
         modes_complete: whether the search for other modes came to an end.
+        estimate_error: by how many standard errors the finer rule would move the estimate.
     """
 
     log_likelihood: float
@@ -64,6 +66,7 @@ class QuadratureLikelihood:
     score_error: np.ndarray | float = 0.0
     num_modes: int = 1
     modes_complete: bool = True
+    estimate_error: float = 0.0
 
     @property
     def method(self) -> str:
@@ -77,14 +80,21 @@ class QuadratureLikelihood:
             hessian: of the log likelihood, which tells how far an error of the gradient moves it.
             times: as many times more is good enough too.
         """
+        allowed = times * GOOD_VALUE * max(1.0, len(self.by_group) / MANY_GROUPS)
+        return self.error <= allowed and self.shift(hessian)[1] <= times * GOOD_SHIFT
+
+    def shift(self, hessian: np.ndarray) -> tuple[np.ndarray, float]:
+        """How the gradient by the finer rule would move the estimate, and that in standard errors.
+
+        Args:
+            hessian: of the log likelihood.
+        """
         size = np.sqrt(np.maximum(np.abs(np.diag(hessian)), np.finfo(float).tiny))
         curvature = -hessian / np.outer(size, size)
         w, v = np.linalg.eigh((curvature + curvature.T) / 2)
-        clear = w > 1e-6  # a flat direction has no standard error to compare with
-        moved = (v.T @ (self.score_error / size))[clear] / w[clear]
-        near = np.all(moved**2 * w[clear] <= (times * GOOD_SHIFT) ** 2)
-        allowed = times * GOOD_VALUE * max(1.0, len(self.by_group) / MANY_GROUPS)
-        return bool(self.error <= allowed and near)
+        w = np.where(w > 1e-6, w, np.inf)  # a flat direction has no standard error to compare with
+        along = v.T @ (self.score_error / size)
+        return v @ (along / w) / size, float(np.max(np.abs(along) / np.sqrt(w), initial=0.0))
 
     @property
     def quality(self) -> str:
@@ -103,6 +113,12 @@ class QuadratureLikelihood:
             said.append(
                 f"Two quadrature rules, the finer with {self.num_nodes} nodes per dimension, "
                 f"differ by {self.error:.2g} in the log likelihood: it is known no better."
+            )
+        elif self.estimate_error > LARGEST_SHIFT:
+            said.append(
+                f"Two quadrature rules, the finer with {self.num_nodes} nodes per dimension, "
+                f"differ by {self.estimate_error:.2g} standard errors in the estimate: it is known "
+                "no better."
             )
         return said + _of_modes(self.modes_complete) + _of_undefined(self.undefined)
 
