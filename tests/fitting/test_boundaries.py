@@ -79,3 +79,13 @@ def test_a_sum_that_is_known_though_its_parts_run_away():
     assert away == [0, 1]
     tested = with_tested_directions(found.without_information(away))
     assert np.all(np.diag(tested.information) == 0)
+
+
+def test_parameters_that_follow_each_other_do_not_run_away():
+    """Standard errors were those with the others fixed, the fall that with them following."""
+
+    def log_likelihood(theta):
+        return -50.0 * (theta[0] + theta[1]) ** 2 - 0.5 * (theta[0] - theta[1]) ** 2
+
+    free = problem(a=mx.transforms.identity, b=mx.transforms.identity)
+    assert runaways(free, state_at(log_likelihood, [0.0, 0.0])) == []

@@ -13,6 +13,7 @@ import pytest
 from jax.scipy.stats import norm
 
 import marginax as mx
+from marginax.likelihood import from_draws, methods
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("as_users_write")]
 
@@ -129,6 +130,25 @@ def test_a_negative_standard_deviation_is_told_to_be_constrained():
     fit = fitted(problem, draw_posterior=False, num_starts=1)
     assert fit.theta["sd"] < 0
     assert any("other sign of sd" in warning for warning in fit.warnings)
+
+
+def test_a_long_series_is_right_or_has_no_standard_errors(monkeypatch):
+    """Louis' information was a difference of large numbers, and its noise was called flat.
+
+    The 401 latents for which there is no likelihood are 80 here.
+    """
+    monkeypatch.setattr(methods, "MOST_LATENTS", 20)
+    monkeypatch.setattr(from_draws, "MOST_LATENTS", 20)
+    case = hard_gaussian.autoregression(size=80)
+    fit = fitted(case.problem, num_starts=2, max_steps=200)
+    exact = hard_models.answer(case)
+    assert not any("flat" in one or "disagree" in one for one in fit.warnings), fit
+    for name, theta in exact.theta.items():
+        off = abs(float(fit.theta[name]) - theta)
+        assert off < 0.5 * exact.standard_errors[name], name
+    if not any("could not be computed" in one for one in fit.warnings):
+        exact_errors = [exact.standard_errors[name] for name in fit.names]
+        np.testing.assert_allclose(fit.standard_errors, exact_errors, rtol=0.4)
 
 
 def test_data_that_float32_would_round():

@@ -7,9 +7,10 @@ import pytest
 from closed_likelihood import closed_likelihood
 from jax.scipy.stats import norm, t
 
-from marginax.likelihood.climbs import climb_from_starts
+from marginax.likelihood.climbs import climb_from_starts, maximum_from
 from marginax.likelihood.modes import climb_blocks
 from marginax.likelihood.newton import Local
+from marginax.likelihood.results import QuadratureLikelihood
 
 pytestmark = pytest.mark.usefixtures("as_users_write")
 
@@ -75,3 +76,25 @@ def test_second_derivatives_that_overflow_come_from_values():
     start = np.zeros((1, 2))
     (top,) = climb_from_starts(function._replace(evaluate=evaluate), start).climbs
     np.testing.assert_allclose(top.theta, 3.0, atol=1e-3)
+
+
+@pytest.mark.parametrize("is_higher", [True, False])
+def test_an_estimate_that_a_finer_rule_would_move_is_warned_of(is_higher):
+    """0.1 standard errors off, and believed: the rules agreed on the value.
+
+    With a kink at a node gradients of two rules differ by anything, which says nothing.
+    """
+    function = closed_likelihood(lambda theta: -0.5 * jnp.sum((theta / 2) ** 2))
+
+    def describe(theta, start):
+        finer = -0.5 * float(np.sum(((theta - 0.4 * is_higher) / 2) ** 2))
+        zeros, score_error = np.zeros((1, 1)), np.full(1, 0.1)  # of the finer rule's maximum at 0.4
+        return QuadratureLikelihood(
+            finer, 1e-9, np.zeros(1), zeros, zeros, 0.0, 1025, score_error=score_error
+        )
+
+    function = function._replace(describe=describe)
+    climbs = climb_from_starts(function, np.zeros((1, 1))).climbs
+    found = maximum_from(function, np.zeros((1, 1)), climbs).likelihood
+    assert found.estimate_error == pytest.approx(0.2 * is_higher)
+    assert any("standard errors in the estimate" in one for one in found.warnings()) == is_higher

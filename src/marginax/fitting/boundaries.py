@@ -32,7 +32,7 @@ NEAR = 4.0  # on the reals, towards an end of what is allowed
 FURTHER = (8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0)  # from within a plateau
 LOOSE = 2.0  # a standard error on the reals: with a smaller one any end is far away
 ALIKE = 1e-3  # a log likelihood that is as high
-WORTH_A_CLIMB = 100.0  # by how much lower it may be before the other parameters have followed
+FOLLOWING = 20  # steps that the other parameters have to follow one that is moved
 MOST_INWARDS, UNCHANGED = 12, 1e-6  # moves of 1 on the reals, and in the log likelihood
 OUTWARDS = (8.0, 4.0, 2.0)  # on the reals: where what the others know is asked again
 FALL = 2.0  # of a quadratic two standard errors out
@@ -102,17 +102,29 @@ def value_elsewhere(
         fixed: others that do not follow.
     """
     best, function = maximum.best, maximum.function
-    moved = best.theta.copy()
-    moved[index] += move
-    there = function.evaluate(moved, best.local.extra)
-    lower = best.local.value - there.value
-    others = np.array([i for i in range(len(moved)) if i != index and i not in fixed], int)
-    if not ALIKE <= lower < WORTH_A_CLIMB or len(others) == 0:
-        return there.value
+    alone = best.theta.copy()
+    alone[index] += move
+    here = function.evaluate(alone, best.local.extra)
+    others = np.array([i for i in range(len(alone)) if i != index and i not in fixed], int)
+    if best.local.value - here.value < ALIKE or len(others) == 0:
+        return here.value
+    # By the curvature at the maximum the others would go along, and from there they climb.
+    along = alone.copy()
+    along[others] += move * _response(best.local.hessian, index, others)
+    there = function.evaluate(along, best.local.extra)
+    start = along if there.value > here.value else alone
     lengths = None if function.lengths is None else function.lengths[others]
-    part = restricted(function.evaluate, moved, others)
-    followed = climb(part, moved[others], best.local.extra, lengths=lengths, max_steps=8)
-    return max(there.value, followed.local.value)
+    part = restricted(function.evaluate, start, others)
+    followed = climb(part, start[others], best.local.extra, lengths=lengths, max_steps=FOLLOWING)
+    return float(np.nanmax([here.value, there.value, followed.local.value]))
+
+
+def _response(hessian: np.ndarray, index: int, others: np.ndarray) -> np.ndarray:
+    """How far the others go where one parameter moves by 1, if the likelihood is quadratic."""
+    scale = np.sqrt(np.maximum(np.abs(np.diag(hessian)), np.finfo(float).tiny))
+    scaled = hessian / np.outer(scale, scale)
+    solved = np.linalg.lstsq(scaled[np.ix_(others, others)], scaled[others, index], rcond=1e-12)[0]
+    return np.asarray(-solved * scale[index] / scale[others])
 
 
 def _as_high(maximum: Maximum, index: int, move: float, limit: float | None) -> bool:

@@ -28,7 +28,6 @@ __all__ = [
 CLEAR = 4.0  # standard errors from 0: a parameter that far has not run away to infinity
 FAR = (4.0, 16.0, 64.0)  # times Newton's next step: a likelihood that rises on is higher there
 HARDLY_DETERMINED = 1e-7  # an eigenvalue of the information, where a coordinate alone has 1
-TOGETHER = 5.0  # a standard error, where that with the others fixed is 1: they share a direction
 FALL = 2.0  # of a quadratic two standard errors out
 
 
@@ -46,15 +45,11 @@ def runaways(problem: Problem, state: FitState) -> list[int]:
     inner = [i for i in range(len(best.theta)) if i not in state.boundaries]
     information = -best.local.hessian[np.ix_(inner, inner)]
     away = []
-    for i, curvature, jointly in zip(
+    for i, curvature, error in zip(
         inner, np.diag(information), marginal_errors(information), strict=True
     ):
-        if not (on_the_reals[i] and curvature > 0 and abs(best.theta[i]) < CLEAR * jointly):
-            continue
-        alone = 1 / np.sqrt(curvature)
-        if _hardly_falls(state, i, alone) or (
-            jointly > TOGETHER * alone and _hardly_falls(state, i, jointly)
-        ):
+        near_zero = abs(best.theta[i]) < CLEAR * error
+        if on_the_reals[i] and curvature > 0 and near_zero and _hardly_falls(state, i, error):
             away.append(i)
     return away
 
