@@ -38,7 +38,7 @@ def test_starts_that_disagree_without_a_likelihood_are_reported():
 
     assert said([THETA, THETA + np.array([0.1, 0.5])]) == ()
     (warning,) = said([THETA, THETA + np.array([0.5, 0.0])])  # five standard errors
-    assert "1 of 2 starts ended 5.0 standard errors" in warning
+    assert "2 starts ended up to 5.0 standard errors from each other" in warning
 
 
 def test_ctrl_c_keeps_what_is_known(monkeypatch):

@@ -3,6 +3,8 @@
 Every sentence that comes of it was tested: the likelihood was evaluated where it says something.
 """
 
+from collections.abc import Collection
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -29,6 +31,7 @@ CLEAR = 4.0  # standard errors from 0: a parameter that far has not run away to 
 FAR = (4.0, 16.0, 64.0)  # times Newton's next step: a likelihood that rises on is higher there
 HARDLY_DETERMINED = 1e-7  # an eigenvalue of the information, where a coordinate alone has 1
 FALL = 2.0  # of a quadratic two standard errors out
+NO_FALL = 0.01  # the others following: a fall of 0.1 is no good standard error, and yet no infinity
 
 
 def runaways(problem: Problem, state: FitState) -> list[int]:
@@ -49,20 +52,34 @@ def runaways(problem: Problem, state: FitState) -> list[int]:
         inner, np.diag(information), marginal_errors(information), strict=True
     ):
         near_zero = abs(best.theta[i]) < CLEAR * error
-        if on_the_reals[i] and curvature > 0 and near_zero and _hardly_falls(state, i, error):
+        if not (on_the_reals[i] and curvature > 0 and near_zero):
+            continue
+        others = [k for k in range(len(best.theta)) if k != i]
+        if _hardly_falls(state, i, 1 / np.sqrt(curvature), others, FALL / 10) or _hardly_falls(
+            state, i, error, state.boundaries, NO_FALL
+        ):
             away.append(i)
     return away
 
 
-def _hardly_falls(state: FitState, index: int, error: float) -> bool:
-    """Whether two standard errors to one side, the others following, it is all but as high."""
+def _hardly_falls(
+    state: FitState, index: int, error: float, fixed: Collection[int], fall: float
+) -> bool:
+    """Whether two standard errors to one side the likelihood is all but as high.
+
+    Args:
+        state: with the maximum.
+        index: of a parameter.
+        error: its standard error.
+        fixed: the others that do not follow.
+        fall: less is none; a quadratic's is 2.
+    """
     if state.maximum is None:
         return False
     for side in (-2.0, 2.0):
-        there = value_elsewhere(state.maximum, index, side * error, state.boundaries)
-        # A quadratic would have fallen by 2; and a model that is not finite two standard errors
-        # away has no such standard error.
-        if not np.isfinite(there) or there > state.maximum.best.local.value - FALL / 10:
+        there = value_elsewhere(state.maximum, index, side * error, fixed)
+        # A model that is not finite two standard errors away has no such standard error.
+        if not np.isfinite(there) or there > state.maximum.best.local.value - fall:
             return True
     return False
 

@@ -89,7 +89,8 @@ def maximize(
         with jax.enable_x64(True):
             if strategy.sample is not None:
                 return _maximum_of_all(problem, strategy.sample, climbs, ran, state, mesh)
-            return state.at_maximum(maximum_from(starts.function, ends_of(ran), climbs))
+            lost = [status in ("diverged", "nonfinite") for status in ran.statuses]
+            return state.at_maximum(maximum_from(starts.function, ends_of(ran), climbs, lost))
     except KeyboardInterrupt:
         return at_top(state, strategy, climbs)._replace(
             interrupted="Ctrl-C during Newton's last steps: the estimate is from before them, "

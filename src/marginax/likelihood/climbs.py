@@ -3,6 +3,7 @@
 No step is taken that lowers what it climbs.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -31,6 +32,7 @@ __all__ = [
     "maximum_from",
 ]
 
+PLATEAU = 1e-6  # a curvature, where 1 is that at the best maximum
 ROUGHLY = 500.0  # by how much more than at the end two rules may differ where climbs begin
 MOST_LOOKS = 3  # searches for other modes at the top of a climb, each followed by another climb
 
@@ -134,6 +136,12 @@ def _finely_enough(function: LikelihoodFunction, climbs: list[Climb]) -> Climbs:
     return Climbs(function, climbs)
 
 
+def _sure(function: LikelihoodFunction, new: list[Climb], known: list[Climb]) -> list[Climb]:
+    """New climbs, looked at again if they are lower than what is known."""
+    best = max([*known, *new], key=lambda one: one.local.value, default=None)
+    return new if best is None else [_surely(function, one, best) for one in new]
+
+
 def _surely(function: LikelihoodFunction, top: Climb, best: Climb) -> Climb:
     """A lower top by a rule that is fine enough there too, and by derivatives that are right."""
 
@@ -177,7 +185,10 @@ def _fine_enough_to_begin(
 
 
 def maximum_from(
-    function: LikelihoodFunction, ends: np.ndarray, known: list[Climb]
+    function: LikelihoodFunction,
+    ends: np.ndarray,
+    known: list[Climb],
+    is_lost: Sequence[bool] | None = None,
 ) -> Maximum | None:
     """Climbs from the ends of the particles, unless they are where a known climb led.
 
@@ -185,21 +196,22 @@ def maximum_from(
         function: to be climbed.
         ends: where the particles' runs ended, flat on the reals, a row per start.
         known: climbs made before.
+        is_lost: which runs diverged: their ends count only if nothing else is known.
 
     Returns:
         The highest of all, with the last digits; None if the likelihood is finite nowhere.
     """
     climbs, agreeing = _finite(known), list(known)
-    for end in ends:
-        known_already = any(is_near(end, one) for one in climbs)
-        if np.all(np.isfinite(end)) and not known_already:
+    lost = np.zeros(len(ends), bool) if is_lost is None or not climbs else np.array(is_lost)
+    for end in ends[~lost & np.all(np.isfinite(ends), axis=1)]:
+        if not any(is_near(end, one) for one in climbs):
             more = climb_from_starts(function, end[None])
             same_rule = more.function.evaluate is function.evaluate
             function = more.function
             if not same_rule:  # the values of another rule are not comparable
                 climbs = [_again(function, one) for one in climbs]
                 agreeing = list(climbs)
-            climbs += _finite(more.climbs)
+            climbs += _sure(function, _finite(more.climbs), climbs)
     if not climbs:
         return None
     best = max(climbs, key=lambda one: one.local.value)
@@ -259,8 +271,14 @@ def _again(function: LikelihoodFunction, top: Climb) -> Climb:
 
 def gaps_below(best: Climb, climbs: list[Climb]) -> tuple[float, ...]:
     """By how much the likelihood is lower at every maximum that is not as high as the best."""
-    lower = [one for one in climbs if one.settled and not as_high(one, best)]
+    lower = [one for one in climbs if one.settled and not as_high(one, best) and _bends(one, best)]
     return tuple(best.local.value - one.local.value for one in lower)
+
+
+def _bends(one: Climb, best: Climb) -> bool:
+    """Whether a climb that came to rest did so at a maximum, and not on a plateau without end."""
+    curvature, usual = (np.maximum(-np.diag(top.local.hessian), 0) for top in (one, best))
+    return bool(np.any(curvature > PLATEAU * usual))
 
 
 def _finite(climbs: list[Climb]) -> list[Climb]:
