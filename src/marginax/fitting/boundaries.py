@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from marginax.fitting.fit_state import FitState
+from marginax.fitting.uncertainty import scaled_eigen
 from marginax.likelihood.climbs import Maximum
 from marginax.likelihood.newton import climb, restricted
 from marginax.likelihood.second_derivatives import checked_information
@@ -84,8 +85,7 @@ def find_ends(problem: Problem, state: FitState) -> Ends:
 
 def marginal_errors(information: np.ndarray) -> np.ndarray:
     """Standard errors, the other parameters not fixed; very large where nothing is known."""
-    scale = np.sqrt(np.maximum(np.abs(np.diag(information)), np.finfo(float).tiny))
-    w, v = np.linalg.eigh(information / np.outer(scale, scale))
+    scale, w, v = scaled_eigen(information)
     variance = np.sum(v**2 / np.maximum(w, np.finfo(float).eps), axis=1)
     return np.asarray(np.sqrt(variance) / scale)
 
@@ -187,8 +187,7 @@ def _known_at_boundary(
             break
     else:
         return information
-    scale = np.sqrt(np.maximum(np.abs(np.diag(information)), np.finfo(float).tiny))
-    w, v = np.linalg.eigh(information / np.outer(scale, scale))
+    scale, w, v = scaled_eigen(information)
     for k in np.flatnonzero(w > np.finfo(float).eps):
         move = v[:, k] / scale * 2 / np.sqrt(w[k])
         ends = [part(top.theta + one * move, top.local.extra).value for one in (-1, 1)]

@@ -13,6 +13,7 @@ from jax.flatten_util import ravel_pytree
 from marginax._core.processes import whole
 from marginax.fitting.boundaries import marginal_errors, transform_of_each, value_elsewhere
 from marginax.fitting.fit_state import FitState
+from marginax.fitting.uncertainty import scaled_eigen
 from marginax.model.groups import interacting
 from marginax.model.parameter_table import unconstrained_names
 from marginax.model.problem import Problem
@@ -134,8 +135,7 @@ def with_tested_directions(state: FitState) -> FitState:
     some = np.array([i for i in np.flatnonzero(scale > 0) if i not in state.boundaries], int)
     if len(some) == 0:
         return state
-    part, size = state.information[np.ix_(some, some)], scale[some]
-    w, v = np.linalg.eigh(part / np.outer(size, size))
+    size, w, v = scaled_eigen(state.information[np.ix_(some, some)])
     doubtful = np.flatnonzero(w < HARDLY_DETERMINED)
     if len(doubtful) == 0:
         return state

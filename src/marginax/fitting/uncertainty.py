@@ -15,6 +15,7 @@ __all__ = [
     "delta_method",
     "inverse_information",
     "likelihood_ratio",
+    "scaled_eigen",
     "unbounded",
 ]
 
@@ -39,7 +40,7 @@ def inverse_information(information: np.ndarray, boundaries: tuple[int, ...]) ->
     covariance[list(boundaries), list(boundaries)] = np.nan
     part = information[np.ix_(inside, inside)]
     loose = unbounded(part)
-    scale, w, v = _scaled(part)
+    scale, w, v = scaled_eigen(part)
     inverse = (v / np.where(w < NO_INFORMATION, np.inf, w)) @ v.T / np.outer(scale, scale)
     inverse[loose, :] = inverse[:, loose] = 0.0
     inverse[loose, loose] = np.inf
@@ -59,12 +60,12 @@ def delta_method(jacobian: np.ndarray, covariance: np.ndarray) -> np.ndarray:
 
 def unbounded(information: np.ndarray) -> np.ndarray:
     """Which coordinates have a share in a direction without information, whatever their units."""
-    _, w, v = _scaled(information)
+    _, w, v = scaled_eigen(information)
     share = np.sum(v[:, w < NO_INFORMATION] ** 2, axis=1)
     return np.asarray(share > 1e-6)
 
 
-def _scaled(information: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def scaled_eigen(information: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The units that make the diagonal 1, and eigenvalues and eigenvectors in them."""
     scale = np.sqrt(np.maximum(np.abs(np.diag(information)), 1e-300))
     scaled = information / np.outer(scale, scale)
