@@ -52,6 +52,27 @@ def test_a_parameter_that_falls_to_neither_side_is_not_at_a_boundary():
     assert (ends.sides, ends.undetermined) == ({}, [1])
 
 
+def test_far_out_on_a_plateau_its_boundary_is_known():
+    """A span of exp(-1281): all that was looked at was as flat, and 0 was not spoken of."""
+    found = state_at(lambda theta: -(theta[0] ** 2) - jnp.exp(theta[1]), [0.0, -1281.0])
+    ends = find_ends(problem(a=mx.transforms.identity, b=POSITIVE), found)
+    assert (ends.sides, ends.undetermined) == ({1: -1.0}, [])
+
+
+@pytest.mark.parametrize("is_rounding", [False, True])
+def test_where_numbers_end_is_no_lower_ground(is_rounding):
+    """Beyond k = 1e9 there was rounding, or -inf: the boundary was said to be 0, not infinity."""
+
+    def log_likelihood(theta):
+        noise = 100 * jnp.sin(1e17 * theta[1]) - 200 if is_rounding else -jnp.inf
+        known = -jnp.exp(-theta[1] - 12.0)
+        return -(theta[0] ** 2) + jnp.where(theta[1] > 3.0, noise, known)
+
+    found = state_at(log_likelihood, [0.0, 0.5])
+    ends = find_ends(problem(a=mx.transforms.identity, b=POSITIVE), found)
+    assert ends.sides == {1: 1.0}
+
+
 def test_what_is_known_only_beside_a_boundary_is_not_known():
     """With all groups in one class, the place of the other had a standard error of its own."""
 

@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from closed_likelihood import closed_likelihood
-from jax.scipy.stats import norm, t
+from jax.scipy.special import gammaln
+from jax.scipy.stats import norm, poisson, t
 
 from marginax.likelihood.climbs import climb_from_starts, maximum_from
 from marginax.likelihood.modes import climb_blocks
@@ -98,3 +99,22 @@ def test_an_estimate_that_a_finer_rule_would_move_is_warned_of(is_higher):
     found = maximum_from(function, np.zeros((1, 1)), climbs).likelihood
     assert found.estimate_error == pytest.approx(0.2 * is_higher)
     assert any("standard errors in the estimate" in one for one in found.warnings()) == is_higher
+
+
+def test_rounding_is_no_higher_ground():
+    """Counts without overdispersion: at k = 1e16 log Gamma functions cancel to + 3,000."""
+    y = np.random.default_rng(0).binomial(20, 0.4, 60).astype(float)
+
+    def log_likelihood(theta):
+        log_k, eta = theta
+        k, total = jnp.exp(log_k), jnp.logaddexp(log_k, eta)
+        counts = gammaln(y + k) - gammaln(k) - gammaln(y + 1)
+        return jnp.sum(counts + k * (log_k - total) + y * (eta - total))
+
+    function = closed_likelihood(log_likelihood)._replace(describe=lambda *_: None)
+    (top,) = climb_from_starts(function, np.array([[1.0, 0.0]])).climbs
+    limit = float(poisson.logpmf(y, y.mean()).sum())
+    assert top.local.value == pytest.approx(limit, abs=1e-3)
+    # Nor is it a place to go on from, for particles in float32.
+    found = maximum_from(function, np.array([[37.0, np.log(y.mean())]]), [top])
+    assert found.best.local.value == pytest.approx(limit, abs=1e-3)

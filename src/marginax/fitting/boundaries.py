@@ -3,7 +3,7 @@
 Every sentence that comes of it was tested: the likelihood was evaluated where it says something.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import jax
@@ -13,6 +13,7 @@ from marginax.fitting.fit_state import FitState
 from marginax.fitting.uncertainty import scaled_eigen
 from marginax.likelihood.climbs import Maximum
 from marginax.likelihood.newton import climb, restricted
+from marginax.likelihood.plateaus import is_rounding
 from marginax.likelihood.second_derivatives import checked_information
 from marginax.model.parameter_table import unconstrained_names
 from marginax.model.problem import Problem
@@ -30,7 +31,7 @@ __all__ = [
 ]
 
 NEAR = 4.0  # on the reals, towards an end of what is allowed
-FURTHER = (8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0)  # from within a plateau
+FURTHER = tuple(2.0**k for k in range(3, 13))  # from within a plateau, on the reals
 LOOSE = 2.0  # a standard error on the reals: with a smaller one any end is far away
 ALIKE = 1e-3  # a log likelihood that is as high
 FOLLOWING = 20  # steps that the other parameters have to follow one that is moved
@@ -64,13 +65,7 @@ def find_ends(problem: Problem, state: FitState) -> Ends:
         if transform is identity or not loose[i]:
             continue
         both = dict(zip((-1.0, 1.0), limits, strict=True))
-        sides = [one for one in both if _as_high(state.maximum, i, one * NEAR, both[one])]
-        if len(sides) == 2:  # on a plateau, which has its end further away
-            sides = [
-                one
-                for one in both
-                if all(_as_high(state.maximum, i, one * far, both[one]) for far in FURTHER)
-            ]
+        sides = _sides_as_high(state.maximum, i, both)
         if len(sides) == 2:
             ends.undetermined.append(i)
         elif sides:
@@ -127,13 +122,40 @@ def _response(hessian: np.ndarray, index: int, others: np.ndarray) -> np.ndarray
     return np.asarray(-solved * scale[index] / scale[others])
 
 
-def _as_high(maximum: Maximum, index: int, move: float, limit: float | None) -> bool:
-    """Whether the likelihood is as high with a parameter elsewhere."""
-    there = value_elsewhere(maximum, index, move)
-    if not np.isfinite(there):
-        # Where the numbers end, a finite boundary is not far either.
-        return not _is_infinite(limit)
-    return bool(maximum.best.local.value - there < ALIKE)
+def _sides_as_high(maximum: Maximum, index: int, limits: dict[float, float | None]) -> list[float]:
+    """To which sides the likelihood of a parameter is as high as at its maximum.
+
+    Args:
+        maximum: where it is highest, with the function itself.
+        index: of the parameter, on the reals.
+        limits: what it tends to on either side.
+    """
+
+    def heights(moves: Sequence[float]) -> dict[float, bool | None]:
+        return {one: _as_high(maximum, index, one, moves, limits[one]) for one in limits}
+
+    found = heights([NEAR])
+    if False not in found.values():  # on a plateau, which has its end further away
+        found = heights(FURTHER)
+        if True not in found.values():  # one is lower, and the other where numbers end
+            return [one for one in found if found[one] is None]
+    return [one for one in found if found[one]]
+
+
+def _as_high(
+    maximum: Maximum, index: int, side: float, moves: Sequence[float], limit: float | None
+) -> bool | None:
+    """Whether the likelihood is as high with a parameter ever further away; None if unknown."""
+    for move in moves:
+        there = value_elsewhere(maximum, index, side * move)
+        if not np.isfinite(there):
+            # Where the numbers end, a finite boundary is not far either.
+            return None if _is_infinite(limit) else True
+        if maximum.best.local.value - there > ALIKE:
+            moved = maximum.best.theta.copy()
+            moved[index] += side * move
+            return None if is_rounding(maximum.function, moved, maximum.best.local.extra) else False
+    return True
 
 
 def with_information_inside(state: FitState, sides: dict[int, float]) -> FitState:

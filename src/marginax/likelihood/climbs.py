@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from marginax.likelihood.newton import Climb, climb, is_finite, typical_lengths
-from marginax.likelihood.plateaus import off_plateau
+from marginax.likelihood.plateaus import is_rounding, off_plateau
 from marginax.likelihood.results import (
     LARGEST_SHIFT,
     ImportanceLikelihood,
@@ -204,7 +204,9 @@ def maximum_from(
     climbs, agreeing = _finite(known), list(known)
     lost = np.zeros(len(ends), bool) if is_lost is None or not climbs else np.array(is_lost)
     for end in ends[~lost & np.all(np.isfinite(ends), axis=1)]:
-        if not any(is_near(end, one) for one in climbs):
+        if not any(is_near(end, one) for one in climbs) and not (
+            climbs and is_rounding(function, end, climbs[0].local.extra)
+        ):
             more = climb_from_starts(function, end[None])
             same_rule = more.function.evaluate is function.evaluate
             function = more.function

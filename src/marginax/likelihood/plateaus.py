@@ -8,13 +8,15 @@ import numpy as np
 from marginax.likelihood.newton import Climb
 from marginax.likelihood.results import LikelihoodFunction
 
-__all__ = ["off_plateau"]
+__all__ = ["is_rounding", "off_plateau"]
 
 DISTANCES = (*range(2, 25, 2), *range(-2, -25, -2))
 FEW_DISTANCES = (2, 8, -2, -8)  # in units of a parameter that is measured in large numbers
 # Flat coordinates elsewhere together: how often, how far, and from how many of the best one climbs.
 TRIED_TOGETHER, SPREADS_TOGETHER, LOWER_CLIMBED = 36, (1.0, 4.0), 2
 FLAT = 0.05  # a curvature that makes a standard error of more than 4 typical lengths
+HIGHER = 1e-3  # in log likelihood
+LAST_DIGITS, PROBES = 16 * np.finfo(float).eps, 4  # relative moves that should change nothing
 
 
 def off_plateau(
@@ -45,20 +47,42 @@ def off_plateau(
         tried = []
         for moved in [*_one_moved(top, home, flat, units), *_moved(rng, top, home, flat, units)]:
             there = function.evaluate(moved, top.local.extra)
-            if abs(there.value - top.local.value) > 1e-3 and np.isfinite(there.value):
+            if abs(there.value - top.local.value) > HIGHER and np.isfinite(there.value):
                 tried.append((there.value, moved, there.extra))
         tried.sort(key=lambda one: -one[0])
         # From somewhat lower ground too if several are flat: the others have to follow first.
-        higher = [one for one in tried if one[0] > top.local.value][:1]
+        higher = [one for one in tried if one[0] > top.local.value]
+        higher = [one for one in higher if not is_rounding(function, *one[1:])][:1]
         again = [
             climb_from(moved, modes)
             for _, moved, modes in higher or tried[: LOWER_CLIMBED * (len(flat) > 1)]
         ]
         best = max(again, key=lambda one: one.local.value, default=top)
-        if not best.local.value > top.local.value + 1e-3:
+        if not best.local.value > top.local.value + HIGHER:
             return top
         top = best
     return top
+
+
+def is_rounding(function: LikelihoodFunction, theta: np.ndarray, extra: Any) -> bool:
+    """Whether a likelihood is made of rounding: the last digits of theta change it.
+
+    Far out a model may subtract log Gamma functions of 1e16 from each other, and what is left rises
+    and falls by hundreds.
+
+    Args:
+        function: the likelihood.
+        theta: where.
+        extra: for the evaluation.
+    """
+    rng = np.random.default_rng(0)
+    lengths = np.ones(len(theta)) if function.lengths is None else function.lengths
+    value = function.evaluate(theta, extra).value
+    for _ in range(PROBES):
+        move = LAST_DIGITS * rng.uniform(-1, 1, len(theta)) * (np.abs(theta) + lengths)
+        if not abs(function.evaluate(theta + move, extra).value - value) < HIGHER:
+            return True
+    return False
 
 
 def _one_moved(
