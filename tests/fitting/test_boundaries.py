@@ -11,6 +11,7 @@ import marginax as mx
 from marginax.fitting.boundaries import find_ends, with_information_inside
 from marginax.fitting.directions import runaways, with_tested_directions
 from marginax.fitting.fit_state import FitState
+from marginax.likelihood.second_derivatives import checked_information
 
 pytestmark = pytest.mark.usefixtures("as_users_write")
 POSITIVE, SHARE = mx.transforms.positive, mx.transforms.unit_interval
@@ -110,3 +111,15 @@ def test_parameters_that_follow_each_other_do_not_run_away():
 
     free = problem(a=mx.transforms.identity, b=mx.transforms.identity)
     assert runaways(free, state_at(log_likelihood, [0.0, 0.0])) == []
+
+
+def test_information_beside_where_numbers_end():
+    """A corner without a value made it infinite, and the fit crashed in a decomposition of it."""
+
+    def log_likelihood(theta):
+        return jnp.where(theta[0] + theta[1] > 0.3, -jnp.inf, -0.5 * theta @ theta)
+
+    function = closed_likelihood(log_likelihood)
+    theta = np.zeros(2)
+    known = checked_information(function, theta, function.evaluate(theta, None), np.arange(2))
+    np.testing.assert_allclose(known, np.eye(2), atol=1e-6)
