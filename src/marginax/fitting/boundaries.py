@@ -12,7 +12,7 @@ import numpy as np
 from marginax.fitting.fit_state import FitState
 from marginax.fitting.uncertainty import scaled_eigen
 from marginax.likelihood.climbs import Maximum
-from marginax.likelihood.newton import climb, restricted
+from marginax.likelihood.newton import climb, restricted, with_some
 from marginax.likelihood.plateaus import is_rounding
 from marginax.likelihood.second_derivatives import checked_information
 from marginax.model.parameter_table import unconstrained_names
@@ -99,19 +99,19 @@ def value_elsewhere(
     best, function = maximum.best, maximum.function
     alone = best.theta.copy()
     alone[index] += move
-    here = function.evaluate(alone, best.local.extra)
+    here = function.value_at(alone, best.local.extra)
     others = np.array([i for i in range(len(alone)) if i != index and i not in fixed], int)
-    if best.local.value - here.value < ALIKE or len(others) == 0:
-        return here.value
+    if best.local.value - here < ALIKE or len(others) == 0:
+        return here
     # By the curvature at the maximum the others would go along, and from there they climb.
     along = alone.copy()
     along[others] += move * _response(best.local.hessian, index, others)
-    there = function.evaluate(along, best.local.extra)
-    start = along if there.value > here.value else alone
+    there = function.value_at(along, best.local.extra)
+    start = along if there > here else alone
     lengths = None if function.lengths is None else function.lengths[others]
     part = restricted(function.evaluate, start, others)
     followed = climb(part, start[others], best.local.extra, lengths=lengths, max_steps=FOLLOWING)
-    return float(np.nanmax([here.value, there.value, followed.local.value]))
+    return float(np.nanmax([here, there, followed.local.value]))
 
 
 def _response(hessian: np.ndarray, index: int, others: np.ndarray) -> np.ndarray:
@@ -172,15 +172,17 @@ def with_information_inside(state: FitState, sides: dict[int, float]) -> FitStat
     if state.maximum is None or state.information is None or not sides:
         return state
     best, function = state.maximum.best, state.maximum.function
-    theta, local = best.theta.copy(), best.local
+    theta = best.theta.copy()
     for i, side in sides.items():
         for _ in range(MOST_INWARDS):
             moved = theta.copy()
             moved[i] -= side
-            there = function.evaluate(moved, best.local.extra)
-            if not there.value > best.local.value - UNCHANGED:
+            there = function.value_at(moved, best.local.extra)
+            if not there > best.local.value - UNCHANGED:
                 break
-            theta, local = moved, there
+            theta = moved
+    moved_inside = bool(np.any(theta != best.theta))
+    local = function.evaluate(theta, best.local.extra) if moved_inside else best.local
     inner = np.array([i for i in range(len(theta)) if i not in sides], int)
     information = checked_information(function, theta, local, inner)
     part = _known_at_boundary(state.maximum, information[np.ix_(inner, inner)], inner, sides)
@@ -212,7 +214,10 @@ def _known_at_boundary(
     scale, w, v = scaled_eigen(information)
     for k in np.flatnonzero(w > np.finfo(float).eps):
         move = v[:, k] / scale * 2 / np.sqrt(w[k])
-        ends = [part(top.theta + one * move, top.local.extra).value for one in (-1, 1)]
+        ends = [
+            function.value_at(with_some(outer, inner, top.theta + one * move), top.local.extra)
+            for one in (-1, 1)
+        ]
         falls = [top.local.value - end if np.isfinite(end) else np.inf for end in ends]
         w[k] = w[k] if min(falls) > FALL / 10 else 0.0
     return np.asarray((v * w) @ v.T * np.outer(scale, scale))

@@ -93,7 +93,7 @@ def rises_for_ever(state: FitState) -> bool:
     step = best.step(function.lengths)
     values = [best.local.value]
     for times in FAR:
-        values.append(function.evaluate(best.theta + times * step, best.local.extra).value)
+        values.append(function.value_at(best.theta + times * step, best.local.extra))
     finite = np.array(values)[np.isfinite(values)]
     return len(finite) > 1 and bool(np.all(np.diff(finite) >= -1e-6))
 
@@ -108,14 +108,13 @@ def blind_to_sign(problem: Problem, state: FitState) -> tuple[str, ...]:
     for i, (transform, _) in enumerate(transform_of_each(problem)):
         if transform is not identity or not best.theta[i] < 0:
             continue
-        here = function.evaluate(best.theta, best.local.extra) if here is None else here
-        if not -here.hessian[i, i] * best.theta[i] ** 2 > 1:
+        if not -best.local.hessian[i, i] * best.theta[i] ** 2 > 1:
             continue  # too near to 0 to tell its sign from the other
+        here = function.value_at(best.theta, best.local.extra) if here is None else here
         flipped = best.theta.copy()
         flipped[i] = -flipped[i]
-        there = function.evaluate(flipped, best.local.extra)
-        alike = 1e-9 * (1 + abs(here.value))
-        if abs(there.value - here.value) <= alike and np.isfinite(there.value):
+        there = function.value_at(flipped, best.local.extra)
+        if np.isfinite(there) and abs(there - here) <= 1e-9 * (1 + abs(here)):
             blind.append(names[i])
     return tuple(blind)
 
@@ -139,13 +138,13 @@ def with_tested_directions(state: FitState) -> FitState:
     doubtful = np.flatnonzero(w < HARDLY_DETERMINED)
     if len(doubtful) == 0:
         return state
-    here = function.evaluate(best.theta, best.local.extra).value
+    here = function.value_at(best.theta, best.local.extra)
     tested = w.copy()
     for k in doubtful:
         move = np.zeros(len(scale))
         move[some] = v[:, k] / size * 2 / np.sqrt(max(w[k], 1e-14))
-        sides = [function.evaluate(best.theta + side * move, best.local.extra) for side in (-1, 1)]
-        falls = [here - one.value if np.isfinite(one.value) else 0.0 for one in sides]
+        sides = [function.value_at(best.theta + side * move, best.local.extra) for side in (-1, 1)]
+        falls = [here - value if np.isfinite(value) else 0.0 for value in sides]
         tested[k] = max(w[k], 1e-14) if min(falls) > FALL / 10 else 0.0
     information = state.information.copy()
     information[np.ix_(some, some)] = (v * tested) @ v.T * np.outer(size, size)

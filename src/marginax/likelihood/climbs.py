@@ -3,8 +3,9 @@
 No step is taken that lowers what it climbs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,6 +35,7 @@ __all__ = [
 
 PLATEAU = 1e-6  # a curvature, where 1 is that at the best maximum
 ROUGHLY = 500.0  # by how much more than at the end two rules may differ where climbs begin
+AS_HIGH = 1e-2  # in log likelihood
 MOST_LOOKS = 3  # searches for other modes at the top of a climb, each followed by another climb
 
 
@@ -130,9 +132,10 @@ def _finely_enough(function: LikelihoodFunction, climbs: list[Climb]) -> Climbs:
         best = max(ended, key=lambda one: one.local.value)
         if function.finer is None or _is_accurate(function, best):
             # By too coarse a rule for it there may be a lower top where there is none.
-            return Climbs(function, [_surely(function, one, best) for one in climbs])
+            sure = partial(_surely, function, best=best)
+            return Climbs(function, _each_once(sure, climbs))
         function = _finer(function)
-        climbs = [_again(function, one) for one in climbs]
+        climbs = _each_once(partial(_again, function), climbs)
     return Climbs(function, climbs)
 
 
@@ -211,7 +214,7 @@ def maximum_from(
             same_rule = more.function.evaluate is function.evaluate
             function = more.function
             if not same_rule:  # the values of another rule are not comparable
-                climbs = [_again(function, one) for one in climbs]
+                climbs = _each_once(partial(_again, function), climbs)
                 agreeing = list(climbs)
             climbs += _sure(function, _finite(more.climbs), climbs)
     if not climbs:
@@ -271,6 +274,21 @@ def _again(function: LikelihoodFunction, top: Climb) -> Climb:
     return again._replace(modes_complete=top.modes_complete)
 
 
+def _each_once(go_on: Callable[[Climb], Climb], climbs: list[Climb]) -> list[Climb]:
+    """What every climb goes on to, found once where several led to the same place."""
+    before: list[tuple[Climb, Climb]] = []
+    for top in climbs:
+        same = [new for old, new in before if _are_one(top, old)]
+        before.append((top, same[0] if same else go_on(top)))
+    return [new for _, new in before]
+
+
+def _are_one(one: Climb, other: Climb) -> bool:
+    near = is_near(one.theta, other) and is_near(other.theta, one)
+    level = abs(one.local.value - other.local.value) < AS_HIGH
+    return near and level and one.settled == other.settled
+
+
 def gaps_below(best: Climb, climbs: list[Climb]) -> tuple[float, ...]:
     """By how much the likelihood is lower at every maximum that is not as high as the best."""
     lower = [one for one in climbs if one.settled and not as_high(one, best) and _bends(one, best)]
@@ -300,4 +318,4 @@ def is_near(theta: np.ndarray, top: Climb) -> bool:
 
 def as_high(one: Climb, best: Climb) -> bool:
     """Whether a climb led to the same place, or to another that is as high (a flat ridge)."""
-    return is_near(one.theta, best) or one.local.value > best.local.value - 1e-2
+    return is_near(one.theta, best) or one.local.value > best.local.value - AS_HIGH

@@ -209,7 +209,12 @@ def _with_draws(problem: Problem, parts: _Parts, draws: Draws) -> LikelihoodFunc
         )
 
     return LikelihoodFunction(
-        blocks.start, evaluate, describe, evaluate_finely, other_modes=mode_search(blocks)
+        blocks.start,
+        evaluate,
+        describe,
+        evaluate_finely,
+        other_modes=mode_search(blocks),
+        value=lambda theta, start: float(value_and_gradient(theta, start, few)[0]),
     )
 
 

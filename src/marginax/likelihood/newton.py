@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["Climb", "Local", "climb", "is_finite", "restricted", "typical_lengths"]
+__all__ = ["Climb", "Local", "climb", "is_finite", "restricted", "typical_lengths", "with_some"]
 
 FIRST_RADIUS = 2.0  # in units of the scales
 # A promised gain that rounding, kinks or the noise of draws may hide: 0.03 standard errors.
@@ -118,13 +118,18 @@ def restricted(
     """
 
     def part(some: np.ndarray, extra: Any) -> Local:
-        whole = theta.copy()
-        whole[inner] = some
-        here = evaluate(whole, extra)
+        here = evaluate(with_some(theta, inner, some), extra)
         hessian = here.hessian[np.ix_(inner, inner)]
         return Local(here.value, here.gradient[inner], hessian, here.extra)
 
     return part
+
+
+def with_some(theta: np.ndarray, inner: np.ndarray, some: np.ndarray) -> np.ndarray:
+    """theta with some of its coordinates, by index, elsewhere."""
+    whole = theta.copy()
+    whole[inner] = some
+    return whole
 
 
 def is_finite(local: Local) -> bool:

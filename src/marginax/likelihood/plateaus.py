@@ -77,10 +77,10 @@ def is_rounding(function: LikelihoodFunction, theta: np.ndarray, extra: Any) -> 
     """
     rng = np.random.default_rng(0)
     lengths = np.ones(len(theta)) if function.lengths is None else function.lengths
-    value = function.evaluate(theta, extra).value
+    value = function.value_at(theta, extra)
     for _ in range(PROBES):
         move = LAST_DIGITS * rng.uniform(-1, 1, len(theta)) * (np.abs(theta) + lengths)
-        if not abs(function.evaluate(theta + move, extra).value - value) < HIGHER:
+        if not abs(function.value_at(theta + move, extra) - value) < HIGHER:
             return True
     return False
 

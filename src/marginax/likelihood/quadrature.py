@@ -219,7 +219,7 @@ def quadrature_likelihood(
     num_blocks, size = blocks.start.shape
     ladder = rules(size, order)
     rule, check = ladder[rung], ladder[rung + 1]
-    local, two_rules = _compiled(blocks.bare, order, rung)
+    local, two_rules, total = _compiled(blocks.bare, order, rung)
     propose = proposer(blocks)
 
     def evaluate(theta: np.ndarray, start: Array) -> Local:
@@ -236,6 +236,18 @@ def quadrature_likelihood(
             np.sum(hessians, axis=0),
             jnp.concatenate(onwards, axis=1),
         )
+
+    def value(theta: np.ndarray, start: Array) -> float:
+        modes = as_modes(start)
+        parts = [
+            total(
+                jnp.asarray(theta),
+                propose(theta, modes[:, rows], rows)[0],
+                chunk_of(blocks, rows),
+            )
+            for rows in in_chunks(blocks, len(modes) * len(rule.nodes))
+        ]
+        return float(np.sum(jax.device_get(parts)))
 
     def describe(theta: np.ndarray, start: Array) -> QuadratureLikelihood:
         modes = as_modes(start)
@@ -276,12 +288,13 @@ def quadrature_likelihood(
         describe,
         finer=finer if has_finer else None,
         other_modes=mode_search(blocks),
+        value_alone=lambda: value,
     )
 
 
 @lru_cache(KEPT)
-def _compiled(bare: ById, order: int | None, rung: int) -> tuple[Any, Any]:
-    """The likelihood with its derivatives, and the likelihood by two rules."""
+def _compiled(bare: ById, order: int | None, rung: int) -> tuple[Any, Any, Any]:
+    """The likelihood with its derivatives, the likelihood by two rules, and its value alone."""
     blocks = bare.value
 
     def total(theta: Array, proposal: Proposal, data: Any, rule: Rule) -> Any:
@@ -313,4 +326,8 @@ def _compiled(bare: ById, order: int | None, rung: int) -> tuple[Any, Any]:
         )
         return *moments, scores[1] - scores[0]
 
-    return local, two_rules
+    @jax.jit
+    def value(theta: Array, proposal: Proposal, data: Any) -> Any:
+        return total(theta, proposal, data, rule_of(rung, proposal))[0]
+
+    return local, two_rules, value

@@ -251,6 +251,9 @@ class LikelihoodFunction(NamedTuple):
         other_modes: `other_modes(theta, start)` looks for modes beside those in start; None where
             there is nothing to look for.
         lengths: of theta, beyond which no step of a first climb goes; None where not known yet.
+        value: `value(theta, start)`, without derivatives; None where `evaluate` is no dearer, for
+            want of another program.
+        value_alone: `value_alone()` makes a `value`, for those who want very many.
     """
 
     start: Array
@@ -261,6 +264,12 @@ class LikelihoodFunction(NamedTuple):
     finer: "Callable[[], LikelihoodFunction] | None" = None
     other_modes: Callable[[np.ndarray, Any], ModeSearch] | None = None
     lengths: np.ndarray | None = None
+    value: Callable[[np.ndarray, Any], float] | None = None
+    value_alone: "Callable[[], Callable[[np.ndarray, Any], float]] | None" = None
+
+    def value_at(self, theta: np.ndarray, start: Any) -> float:
+        """The value by whatever is compiled and cheapest."""
+        return self.evaluate(theta, start).value if self.value is None else self.value(theta, start)
 
 
 class FineStart(NamedTuple):

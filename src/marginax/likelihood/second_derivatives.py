@@ -8,7 +8,7 @@ differences tell both.
 
 import numpy as np
 
-from marginax.likelihood.newton import Climb, Local, restricted
+from marginax.likelihood.newton import Climb, Local, restricted, with_some
 from marginax.likelihood.results import LikelihoodFunction
 
 __all__ = ["by_differences", "checked_information", "curvature_agrees"]
@@ -71,6 +71,8 @@ def by_differences(function: LikelihoodFunction, top: Climb) -> LikelihoodFuncti
         function: what was climbed.
         top: where it came to; steps are fractions of the standard errors there.
     """
+    if function.value is None and function.value_alone is not None:
+        function = function._replace(value=function.value_alone())
     steps = _steps(function, top)
 
     def evaluate(theta: np.ndarray, start: object) -> Local:
@@ -106,7 +108,10 @@ def checked_information(
         return information
 
     evaluate = restricted(function.evaluate, theta, inner)
-    alone = function._replace(evaluate=evaluate)
+    alone = function._replace(
+        evaluate=evaluate,
+        value=lambda some, extra: function.value_at(with_some(theta, inner, some), extra),
+    )
     top = Climb(theta[inner], evaluate(theta[inner], local.extra), 0, True)
     again = by_differences(alone, top).evaluate(top.theta, local.extra)
     if np.all(np.isfinite(again.hessian)):  # beside where numbers end values may be missing
@@ -122,7 +127,7 @@ def _falls_as_said(
         return False
     move = np.zeros(len(theta))
     move[index] = 1 / np.sqrt(curvature)
-    ends = [function.evaluate(theta + side * move, local.extra).value for side in (-1.0, 1.0)]
+    ends = [function.value_at(theta + side * move, local.extra) for side in (-1.0, 1.0)]
     return bool(0.5 < 2 * local.value - sum(ends) < 2.0)  # of a quadratic 1
 
 
@@ -135,7 +140,7 @@ def _steps(function: LikelihoodFunction, top: Climb) -> np.ndarray:
         for _ in range(ROUNDS):
             move = np.zeros(len(steps))
             move[i] = steps[i]
-            ends = [function.evaluate(top.theta + s * move, here.extra).value for s in (-1, 1)]
+            ends = [function.value_at(top.theta + s * move, here.extra) for s in (-1, 1)]
             bend = abs(2 * here.value - sum(ends))
             if not np.isfinite(bend):
                 steps[i] /= 4
@@ -154,7 +159,7 @@ def _from_values(
     moves = np.diag(steps)
 
     def value(move: np.ndarray) -> float:
-        return function.evaluate(theta + move, here.extra).value
+        return function.value_at(theta + move, here.extra)
 
     up, down = (np.array([value(side * move) for move in moves]) for side in (1.0, -1.0))
     hessian = np.diag((up - 2 * here.value + down) / steps**2)
