@@ -10,6 +10,7 @@ import marginax as mx
 from marginax.likelihood.blocks import as_blocks
 from marginax.likelihood.grid_draws import grid_draws
 from marginax.likelihood.posterior import posterior_sampler
+from marginax.likelihood.proposals import inverses
 
 THETA = np.zeros(1)
 CHAINS, LENGTH = 20, 250
@@ -92,3 +93,10 @@ def test_a_density_that_is_nowhere_finite_has_not_mixed():
     found = posterior_sampler(problem)(np.ones(1), jnp.zeros((20, 2, 1)), jax.random.key(0))
     assert found.rhat > 100
     assert found.num_stuck == 40
+
+
+def test_the_inverse_of_a_root_in_units_far_apart():
+    """Of latents in units 1e10 apart: most chains never moved, and the fit was doubted."""
+    root = np.random.default_rng(0).normal(size=(6, 2, 2)) * np.array([1.0, 1e-10])[:, None]
+    product = np.einsum("bpq,bqr->bpr", np.asarray(inverses(jnp.asarray(root))), root)
+    np.testing.assert_allclose(product, np.broadcast_to(np.eye(2), product.shape), atol=1e-9)

@@ -106,10 +106,14 @@ def _repeats(at: Laplace, mass: Float[Array, "modes blocks"]) -> Array:
 
 def inverses(root: Float[Array, "*b p p"]) -> Float[Array, "*b p p"]:
     """R^-1 of every root."""
-    transposed = jnp.swapaxes(root, -1, -2)
     if root.shape[-1] == 1:
         return 1 / root
-    return solve_positive(transposed @ root, transposed)
+    # In units of the rows, for R^T R of latents in units 1e9 apart has no inverse in numbers.
+    units = jnp.linalg.norm(root, axis=-1, keepdims=True)
+    units = jnp.where(units > 0, units, 1)
+    scaled = root / units
+    transposed = jnp.swapaxes(scaled, -1, -2)
+    return solve_positive(transposed @ scaled, transposed) / jnp.swapaxes(units, -1, -2)
 
 
 def points_of(proposal: Proposal, z: Float[Array, "k p"]) -> Float[Array, "n blocks p"]:
