@@ -115,3 +115,18 @@ def test_units_do_not_matter(name):
         assert other_settled, unit
         np.testing.assert_allclose(other, theta, rtol=2e-3, atol=1e-4, err_msg=str(unit))
         np.testing.assert_allclose(other_value, value, atol=5e-3, err_msg=str(unit))
+
+
+def test_units_that_are_out_of_the_range_of_float32():
+    """A standard deviation of 1e-12, whose fourth power is 0 there: the start was refused."""
+    with jax.enable_x64(False):
+        problem = mx.Problem.grouped(
+            intercepts,
+            Y * 1e-12,
+            theta={"m": 0.0, "s": 1e-12, "e": 1e-12},
+            latent=1e-12,
+            theta_transforms=FREE,
+        )
+        assert "float64 alone" in problem.loses_digits[0]
+        with pytest.raises(ValueError, match=r"not finite"):  # nor is this one in float64
+            mx.Problem.grouped(intercepts, Y, theta={"m": 0.0, "s": 0.0, "e": 1.0}, latent=1.0)

@@ -7,6 +7,7 @@ The second says that groups are independent given theta, as in mixed models, ite
 models and pharmacokinetics; kernels, curvature, quadrature and likelihood then go group by group.
 """
 
+import contextlib
 from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -18,6 +19,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, PyTree
 
+from marginax._core.at_start import NotFiniteError
 from marginax._core.precision import hold
 from marginax.model.groups import shared_axis
 from marginax.model.inputs import as_starts, check_names, lengths, widened
@@ -32,6 +34,9 @@ from marginax.model.transforms.trees import (
 from marginax.typing import Data, Latent, LogDensity, Theta
 
 __all__ = ["Problem", "in_double_precision"]
+
+
+FINITE_IN_DOUBLE = "The log joint or its gradient is finite at the start in float64 alone."
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,8 +62,9 @@ class Problem:
         notes: what should be known of how the problem was made, in sentences.
 
     Attributes:
-        loses_digits: what JAX's precision cannot hold of what was given, a sentence for every leaf;
-            mostly empty. Where it is not, `fit` computes in double precision throughout.
+        loses_digits: what JAX's precision cannot hold of what was given, a sentence for every leaf,
+            or that the model is finite in float64 alone; mostly empty. Where it is not, `fit`
+            computes in double precision throughout.
     """
 
     log_joint: LogDensity
@@ -156,7 +162,20 @@ class Problem:
             with jax.enable_x64(True):
                 check_problem(in_double_precision(self))
         else:
+            self._check_in_single_or_double()
+
+    def _check_in_single_or_double(self) -> None:
+        """In JAX's precision; in double where the model is finite only there."""
+        try:
             check_problem(self)
+        except NotFiniteError:
+            if jnp.result_type(float) == jnp.float64:
+                raise
+            with jax.enable_x64(True), contextlib.suppress(NotFiniteError):
+                check_problem(in_double_precision(self))
+                self.loses_digits.append(FINITE_IN_DOUBLE)
+            if not self.loses_digits:
+                raise
 
     # On the reals, where algorithms live.
 
