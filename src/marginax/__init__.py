@@ -1,6 +1,7 @@
 """Maximum marginal likelihood for latent-variable models with interacting particles, in JAX."""
 
 from marginax import diagnostics, kernels, models
+from marginax._core.disk_cache import configure
 from marginax._version import __version__
 from marginax.algorithms import (
     Algorithm,
@@ -49,6 +50,7 @@ __all__ = [
     "__version__",
     "asvgd_em",
     "coin_em",
+    "configure",
     "diagnostics",
     "em_gradient",
     "exact_m_step",

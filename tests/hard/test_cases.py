@@ -54,6 +54,20 @@ def test_two_modes_in_every_group():
     check_believed(fitted((case := hard_models.squares()).problem), case)
 
 
+def test_two_modes_of_each_of_four_latents_are_right_or_doubted():
+    """Sixteen modes a group: one was integrated over, and believed."""
+    case = hard_models.squares(latents=4, groups=6)
+    fit = fitted(case.problem, draw_posterior=False, num_starts=1, max_steps=100)
+    if fit.ok:
+        check_believed(fit, case, apart=0.1, off=0.1, errors=0.1)
+    else:
+        assert any("Importance sampling cannot be believed" in one for one in fit.warnings), fit
+    exact = hard_models.answer(case)
+    away = abs(fit.estimates[0]) - abs(exact.theta["mean"])  # its sign means nothing
+    assert abs(away) < 0.3 * exact.standard_errors["mean"]
+    assert abs(fit.log_likelihood - exact.log_likelihood) < 1.0
+
+
 def test_two_classes_of_groups():
     """`p is at the boundary` was an artefact of one mode per group."""
     check_believed(fitted((case := hard_models.two_classes()).problem), case)

@@ -1,16 +1,14 @@
 """What is installed, and where compiled programs are kept: for `marginax info` and every result."""
 
-import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
-import jax
 from rich.table import Table
 
+from marginax._core.disk_cache import cache_folder, cache_size, clear_cache
 from marginax._version import __version__
 
-__all__ = ["installed", "keep_compiled", "versions", "what_is_here", "where_compiled"]
+__all__ = ["clear_compiled", "installed", "versions", "what_is_here", "where_compiled"]
 
 NEEDED = ("jax", "jaxlib", "numpy", "scipy", "optax")
 # The package, what of marginax needs it, and how to get it.
@@ -47,7 +45,9 @@ def what_is_here() -> Table:
     import jax.numpy as jnp
 
     present = versions()
-    table = Table("", "version", "", box=None, pad_edge=False, header_style="none")
+    table = Table("", box=None, pad_edge=False, header_style="none")
+    table.add_column("version", overflow="fold")  # a path is to be read to its end
+    table.add_column("")
     for name in ("marginax", "python", *NEEDED):
         table.add_row(name, present.get(name, "not installed"), "")
     table.add_row()
@@ -58,26 +58,24 @@ def what_is_here() -> Table:
     devices = ", ".join(f"{device.device_kind} ({device.platform})" for device in jax.devices())
     table.add_row("devices", devices, "")
     width = jnp.result_type(float).name
-    table.add_row("compiled", str(where_compiled()), "`marginax fit` keeps programs here")
+    table.add_row("compiled", *where_compiled())
     table.add_row("default float", width, "in Python; `marginax fit` computes in float64")
     return table
 
 
-def where_compiled() -> Path:
-    """JAX's own setting, or a folder in the user's cache."""
-    chosen = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
-    if chosen:
-        return Path(chosen)
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(cache) / "marginax" / "compiled"
+def where_compiled() -> tuple[str, str]:
+    """The folder of compiled programs, and what it holds."""
+    folder = cache_folder()
+    if folder is None:
+        return "not kept", "MARGINAX_CACHE, `configure` or JAX's own options say so"
+    number, size = cache_size(folder)
+    return str(folder), f"{number} programs, {size / 1e6:.1f} MB (--clear-cache removes them)"
 
 
-def keep_compiled() -> None:
-    """Makes JAX write what it compiles to disk; where that cannot be, nothing is kept."""
-    try:
-        folder = where_compiled()
-        folder.mkdir(parents=True, exist_ok=True)
-    except (OSError, RuntimeError):  # read-only, or no home at all
-        return
-    jax.config.update("jax_compilation_cache_dir", str(folder))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+def clear_compiled() -> str:
+    """Removes compiled programs, and says so."""
+    folder = cache_folder()
+    if folder is None:
+        return "No programs are kept."
+    number, size = clear_cache(folder)
+    return f"Removed {number} programs, {size / 1e6:.1f} MB, from {folder}."

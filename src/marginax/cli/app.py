@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 
 from marginax._version import __version__
-from marginax.cli.about import what_is_here
+from marginax.cli.about import clear_compiled, what_is_here
 from marginax.cli.fit_command import Request, fit_from_files
 from marginax.cli.messages import said_plainly
 from marginax.cli.starters import KINDS, start
@@ -145,9 +145,14 @@ def new(
 
 
 @app.command(short_help="Show versions, extras and devices.")
-def info() -> None:
-    """Show versions, extras (installed or not), devices and the width of floats."""
-    Console(highlight=False, markup=False).print(what_is_here())
+def info(
+    clear_cache: Annotated[
+        bool, typer.Option("--clear-cache", help="Remove the compiled programs that are kept.")
+    ] = False,
+) -> None:
+    """Show versions, extras (installed or not), devices, compiled programs, the width of floats."""
+    console = Console(highlight=False, markup=False)
+    console.print(clear_compiled() if clear_cache else what_is_here())
 
 
 @app.command(short_help="Run the M-SVGD-EM paper's experiments anew.")

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import jax
 import typer
 
-from marginax.cli.about import keep_compiled, versions
+from marginax._core.disk_cache import kept_on_disk
+from marginax.cli.about import versions
 from marginax.cli.datafile import Columns, by_group, listed, read_table
 from marginax.cli.messages import errors, one_line, warnings_as_notes
 from marginax.cli.modelfile import Model, load_model, problem_of, read_settings
@@ -55,8 +56,7 @@ def fit_from_files(asked: Request) -> int:
         The exit code: 0 if there is nothing to warn of, 3 otherwise.
     """
     jax.config.update("jax_enable_x64", True)
-    keep_compiled()
-    with warnings_as_notes():
+    with kept_on_disk(), warnings_as_notes():
         settings = read_settings(asked.settings)
         table = read_table(asked.data)
         rows = max(len(values) if values.ndim else 1 for values in table.values())

@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
+from marginax._core.disk_cache import kept_on_disk
 from marginax._core.memory import memory_explained
 from marginax.algorithms.contract import Algorithm
 from marginax.fitting import stages
@@ -44,6 +45,7 @@ __all__ = ["fit"]
 LOOSE = 0.05  # tolerance of the particles where Newton's method follows: it is far cheaper
 
 
+@kept_on_disk()
 @memory_explained("fit")
 def fit(  # noqa: PLR0913, the front door: all but the first are keywords with defaults
     problem: Problem,

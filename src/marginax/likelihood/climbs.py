@@ -207,9 +207,7 @@ def maximum_from(
     climbs, agreeing = _finite(known), list(known)
     lost = np.zeros(len(ends), bool) if is_lost is None or not climbs else np.array(is_lost)
     for end in ends[~lost & np.all(np.isfinite(ends), axis=1)]:
-        if not any(is_near(end, one) for one in climbs) and not (
-            climbs and is_rounding(function, end, climbs[0].local.extra)
-        ):
+        if _is_worth_a_climb(function, end, climbs):
             more = climb_from_starts(function, end[None])
             same_rule = more.function.evaluate is function.evaluate
             function = more.function
@@ -231,6 +229,13 @@ def maximum_from(
     if isinstance(value, QuadratureLikelihood) and function is climbed:  # by its own gradient
         value = replace(value, estimate_error=_estimate_error(function, best, value))
     return Maximum(best, nearest, num_agreeing, lower, function, value)
+
+
+def _is_worth_a_climb(function: LikelihoodFunction, theta: np.ndarray, known: list[Climb]) -> bool:
+    """Whether theta is not where a climb ended, nor where the likelihood is rounding."""
+    if any(is_near(theta, one) for one in known):
+        return False
+    return not (known and is_rounding(function, theta, known[0].local.extra))
 
 
 def _estimate_error(

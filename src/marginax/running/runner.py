@@ -18,6 +18,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, PyTree
 
+from marginax._core.disk_cache import kept_on_disk
 from marginax._core.memory import memory_explained
 from marginax._core.processes import last_words, spans_processes
 from marginax._core.programs import ById
@@ -54,6 +55,7 @@ from marginax.typing import Count, Data, Key, Particles, Theta
 __all__ = ["run"]
 
 
+@kept_on_disk()
 @memory_explained("run")
 def run(  # noqa: PLR0913, the other front door: all but four are keywords with defaults
     algorithm: Algorithm,
