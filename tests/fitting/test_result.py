@@ -1,5 +1,6 @@
 """What a `Fit` can do after the numbers: draws, predictions, files, figures, ArviZ."""
 
+import dataclasses
 import io
 from dataclasses import replace
 
@@ -142,7 +143,7 @@ def test_arviz_has_latents_by_group(fitted, tmp_path):
 
 
 def test_observations_are_counted_if_given(fitted):
-    counted = mx.Fit(**{**vars(fitted), "problem": problem(num_observations=60)})
+    counted = dataclasses.replace(fitted, problem=problem(num_observations=60))
     assert "n = 60 observations" in str(counted)
     np.testing.assert_allclose(counted.bic - fitted.bic, 2 * np.log(60 / GROUPS))
 

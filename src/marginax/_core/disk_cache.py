@@ -38,6 +38,7 @@ ZSTANDARD = b"\x28\xb5\x2f\xfd"  # how its files begin
 _chosen: list[Path | None] = []  # what `configure` was told; empty until then
 _lock, _users = threading.Lock(), [0]  # calls of `kept_on_disk` that have not ended
 _before: dict[str, Any] = {}  # JAX's options, to be given back
+_tidied: set[Path] = set()  # once in a process is enough
 
 
 def configure(*, cache: str | Path | None) -> None:
@@ -111,7 +112,9 @@ def kept_on_disk() -> Iterator[None]:
 
 
 def _begin(folder: Path) -> None:
-    _tidy(folder)
+    if folder not in _tidied:
+        _tidy(folder)
+        _tidied.add(folder)
     # A program that cannot be read or written is compiled, and that is all there is to say of it.
     warnings.filterwarnings(
         "ignore", message="Error (reading|writing) persistent compilation cache entry"

@@ -1,9 +1,12 @@
 """Arithmetic on pytrees and on clouds of pytrees, written once so that dtypes follow the leaves."""
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, ArrayLike, Float, PyTree
@@ -21,6 +24,7 @@ __all__ = [
     "particle_mean",
     "ravel_cloud",
     "unravel_cloud",
+    "unraveler",
 ]
 
 
@@ -97,3 +101,23 @@ def unravel_cloud(matrix: Float[Array, "n d"], like: Particles) -> Particles:
     """The inverse of `ravel_cloud`: rows back into the structure, shapes and dtypes of `like`."""
     _, unravel = ravel_pytree(first_particle(like))
     return jax.vmap(unravel)(matrix)
+
+
+def unraveler(like: PyTree) -> Callable[[Any], PyTree]:
+    """The way back of `ravel_pytree`, for arrays of NumPy's too, found without computing anything.
+
+    Args:
+        like: a tree of arrays, or of their shapes.
+    """
+    leaves, structure = jax.tree.flatten(like)
+    ends = np.cumsum([math.prod(leaf.shape) for leaf in leaves]).tolist()
+
+    def unravel(flat: Any) -> PyTree:
+        parts = [flat[first:end] for first, end in zip([0, *ends[:-1]], ends, strict=True)]
+        shaped = [
+            part.reshape(leaf.shape).astype(leaf.dtype)
+            for part, leaf in zip(parts, leaves, strict=True)
+        ]
+        return jax.tree.unflatten(structure, shaped)
+
+    return unravel

@@ -134,8 +134,7 @@ def _fit(problem: Problem, key: Key, asked: _Asked) -> Fit:
     """Stage by stage, in the precision that JAX has now."""
     options = asked.options
     timings: dict[str, float] = {}
-    start_key, run_key, draw_key = jax.random.split(key, 3)
-    theta_key, particle_key = jax.random.split(start_key)
+    theta_key, particle_key, run_key, draw_key = _keys(key)
     with stage(options.progress, _first_words(asked), timings, "start"):
         plan = make_plan(problem, asked.num_particles, asked.kernel, asked.algorithm)
         check_mesh_divides(options.mesh, plan.num_particles, problem.num_groups)
@@ -192,6 +191,14 @@ def _fit(problem: Problem, key: Key, asked: _Asked) -> Fit:
             timings=timings,
             maximum=state.maximum,
         )
+
+
+@jax.jit
+def _keys(key: Key) -> tuple[Key, Key, Key, Key]:
+    """Of the starts' theta and particles, the run and the draws; in one program."""
+    start_key, run_key, draw_key = jax.random.split(key, 3)
+    theta_key, particle_key = jax.random.split(start_key)
+    return theta_key, particle_key, run_key, draw_key
 
 
 def _first_words(asked: _Asked) -> str:

@@ -210,8 +210,8 @@ def start_particles(
                 _around_modes(blocks, theta, at, z, width)
                 for theta, at in zip(thetas, known, strict=True)
             ]
-    flat = jnp.asarray(np.stack(clouds), start.dtype)
-    return jax.vmap(jax.vmap(partial(to_latent, problem)))(flat)
+    flat = np.stack(clouds).astype(start.dtype)
+    return to_latent(problem, flat)
 
 
 def _around_modes(

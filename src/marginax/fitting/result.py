@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any
@@ -101,7 +102,7 @@ class Fit:
     @property
     def estimates(self) -> np.ndarray:
         """The numbers of the table, flat; of a Cholesky factor for instance the correlations."""
-        return np.asarray(parameter_table.displayed(self.problem, self._on_the_reals), float)
+        return self._numbers_and_jacobian[0]
 
     @property
     def particles(self) -> Particles:
@@ -263,9 +264,13 @@ class Fit:
     def _on_the_reals(self) -> Theta:
         return parameter_table.unravel_theta(self.problem, self.unconstrained_theta)
 
+    @cached_property
+    def _numbers_and_jacobian(self) -> tuple[np.ndarray, np.ndarray]:
+        return parameter_table.numbers_and_jacobian(self.problem, self.unconstrained_theta)
+
     @property
     def _jacobian(self) -> np.ndarray:
-        return parameter_table.jacobian(self.problem, self.unconstrained_theta)
+        return self._numbers_and_jacobian[1]
 
     @staticmethod
     def _need(value: Any) -> Any:

@@ -1,12 +1,10 @@
 """The stages of a fit after its plan; each keeps what there is if Ctrl-C comes in between."""
 
 from collections.abc import Sequence
-from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh
 
 from marginax._core.processes import whole
@@ -52,7 +50,9 @@ ALIKE = 0.05  # thetas of starts that agree: five times the tolerance that runs 
 
 def ends_of(ran: Run) -> np.ndarray:
     """Where theta of every start ended, flat, on the reals."""
-    return np.asarray(jax.vmap(lambda theta: ravel_pytree(theta)[0])(ran.theta), float)
+    leaves = [whole(leaf) for leaf in jax.tree.leaves(ran.theta)]
+    rows = [leaf.reshape(len(leaf), -1) for leaf in leaves]
+    return np.concatenate(rows, axis=1).astype(float)
 
 
 def first_ending(ran: Run, strategy: Strategy) -> FitState:
@@ -167,9 +167,8 @@ def draw_posterior(
 
 def _with_draws(problem: Problem, ran: Run, state: FitState, key: Key, may_climb: bool) -> FitState:
     """Posterior draws at the estimate; the estimate from them where nothing else could give it."""
-    cloud = jax.vmap(partial(flat_latents, problem))(
-        jax.tree.map(lambda leaf: jnp.asarray(whole(leaf[state.start]), float), ran.particles)
-    )
+    particles = jax.tree.map(lambda leaf: whole(leaf)[state.start], ran.particles)
+    cloud = jnp.asarray(flat_latents(problem, particles), float)
     reliable = state.likelihood is not None and state.likelihood.is_reliable
     if reliable or not may_climb:
         modes = None if state.maximum is None else modes_of(state.maximum.best.local.extra)

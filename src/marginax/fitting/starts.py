@@ -11,9 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh
 
 from marginax.fitting.strategies import Strategy
@@ -122,7 +120,8 @@ def settled(climbs: Sequence[Climb]) -> list[Climb]:
 
 def overdispersed(problem: Problem, key: Key, num_starts: int) -> np.ndarray:
     """Starts of theta, flat: the given one first, others a standard normal away on the reals."""
-    theta = np.asarray(ravel_pytree(problem.start_theta())[0], float)
+    leaves = jax.tree.leaves(problem.start_theta())
+    theta = np.concatenate([np.ravel(leaf) for leaf in leaves]).astype(float)
     away = np.array(jax.random.normal(key, (num_starts, theta.size)))
     away[0] = 0.0
     return theta + away
@@ -204,7 +203,7 @@ def _is_free(problem: Problem) -> np.ndarray:
 
 def _warn_without_double() -> None:
     try:
-        double = jnp.zeros((), jnp.float64).dtype == jnp.float64
+        double = jax.device_put(np.zeros((), np.float64)).dtype == np.float64
     except Exception:  # a platform that refuses float64 outright
         double = False
     if not double:

@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh
 
+from marginax._core.trees import unraveler
 from marginax.fitting.plan import NARROW, Plan
 from marginax.model.problem import Problem
 from marginax.running import stopping
@@ -249,8 +248,8 @@ def _follow(
 
 def _as_trees(problem: Problem, thetas: np.ndarray) -> Theta:
     """Flat starts as trees like theta, with a leading axis over them."""
-    flat, unravel = ravel_pytree(problem.start_theta())
-    return jax.vmap(unravel)(jnp.asarray(thetas, flat.dtype))
+    unravel = unraveler(jax.eval_shape(problem.start_theta))
+    return jax.tree.map(lambda *rows: np.stack(rows), *map(unravel, thetas))
 
 
 def _batches(problem: Problem) -> tuple[int, int]:

@@ -4,20 +4,24 @@ Quadrature, importance sampling, mode search and posterior sampling all go block
 the one place that knows how a problem falls into them.
 """
 
+import math
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
-from jax.flatten_util import ravel_pytree
+import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float
 
+from marginax._core.checks import is_traced
 from marginax._core.programs import KEPT, ById
+from marginax._core.trees import unraveler
 from marginax.likelihood.modes import LogDensities, Top, climb_blocks
 from marginax.model.model_key import shared_model
 from marginax.model.problem import Problem
+from marginax.model.transforms.trees import inverse
 from marginax.running.sharding import num_shards, over_groups
 from marginax.typing import Data, Latent
 
@@ -65,7 +69,7 @@ class Blocks(NamedTuple):
 def as_blocks(problem: Problem, mesh: Mesh | None = None) -> Blocks:
     """The blocks of a problem, groups spread over the devices of a mesh that has such an axis."""
     mesh = None if problem.num_groups is None else mesh
-    start = flat_latents(problem, problem.start_latent())
+    start = jax.device_put(flat_latents(problem, problem.start_latent()))
     return Blocks(
         _log_densities(shared_model(problem)),
         over_groups(mesh, len(start), problem.data),
@@ -77,7 +81,7 @@ def as_blocks(problem: Problem, mesh: Mesh | None = None) -> Blocks:
 
 @lru_cache(KEPT)
 def _log_densities(problem: Problem) -> Callable[[Array, Array, Any], Array]:
-    _, unravel = ravel_pytree(problem.start_theta())
+    unravel = unraveler(jax.eval_shape(problem.start_theta))
 
     def log_densities(theta: Array, x: Array, data: Data) -> Array:
         latent = to_latent(problem, x)
@@ -90,12 +94,16 @@ def _log_densities(problem: Problem) -> Callable[[Array, Array, Any], Array]:
 
 @lru_cache(KEPT)
 def placing(bare: ById) -> Callable[..., Top]:
-    """`climb_blocks` of these blocks, compiled: `find(theta, start, data)`."""
+    """`climb_blocks` of these blocks, compiled: `find(theta, start, data)`.
+
+    start, and all that is found, have a leading axis of 1, that of one mode of several.
+    """
     blocks = bare.value
 
     @jax.jit
     def find(theta: Array, start: Array, data: Data) -> Top:
-        return climb_blocks(lambda x: blocks.log_densities(theta, x, data), start)
+        top = climb_blocks(lambda x: blocks.log_densities(theta, x, data), start[0])
+        return jax.tree.map(lambda leaf: leaf[None], top)
 
     return find
 
@@ -124,19 +132,37 @@ def chunk_of(blocks: Blocks, rows: slice) -> Data:
     return over_groups(blocks.mesh, end - first, data)
 
 
-def flat_latents(problem: Problem, latent: Latent) -> Float[Array, "blocks size"]:
-    """One whole free latent as a row per block."""
-    if problem.num_groups is None:
-        return ravel_pytree(latent)[0][None]
-    return jax.vmap(lambda one: ravel_pytree(one)[0])(latent)
+def flat_latents(
+    problem: Problem, latent: Latent
+) -> Float[Array | np.ndarray, "*some blocks size"]:
+    """Whole free latents as a row per block; on the host, unless they are traced."""
+    leaves = jax.tree.leaves(latent)
+    host = np if not any(is_traced(leaf) for leaf in leaves) else jnp
+    ones = _one_latent(problem)
+    blocks = () if problem.num_groups is not None else (1,)
+    rows = [
+        host.reshape(leaf, (*leaf.shape[: leaf.ndim - len(one.shape)], *blocks, -1))
+        for leaf, one in zip(leaves, ones, strict=True)
+    ]
+    return host.concatenate(rows, axis=-1)
 
 
-def to_latent(problem: Problem, flat: Float[Array, "blocks size"]) -> Latent:
+def to_latent(problem: Problem, flat: Float[Array | np.ndarray, "*some blocks size"]) -> Latent:
     """The reverse of `flat_latents`."""
-    whole = problem.start_latent()
-    if problem.num_groups is None:
-        return ravel_pytree(whole)[1](flat[0])
-    return jax.vmap(ravel_pytree(jax.tree.map(lambda leaf: leaf[0], whole))[1])(flat)
+    ones = _one_latent(problem)
+    before = flat.shape[:-1] if problem.num_groups is not None else flat.shape[:-2]
+    ends = np.cumsum([math.prod(one.shape) for one in ones]).tolist()
+    leaves = [
+        flat[..., first:end].reshape(*before, *one.shape).astype(one.dtype)
+        for first, end, one in zip([0, *ends[:-1]], ends, ones, strict=True)
+    ]
+    return jax.tree.unflatten(jax.tree.structure(problem.latent), leaves)
+
+
+def _one_latent(problem: Problem) -> list[jax.ShapeDtypeStruct]:
+    """Shapes and dtypes of the free latent of one group, or of all without groups."""
+    shapes = jax.eval_shape(partial(inverse, problem.latent_transforms), problem.latent)
+    return jax.tree.leaves(shapes)
 
 
 def finite_values(

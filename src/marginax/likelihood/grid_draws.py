@@ -80,9 +80,9 @@ def grid_draws(
         chunks = in_chunks(blocks, max(len(modes) * len(rule.nodes), proposals))
         keys = jax.random.split(key, len(chunks))
         parts = []
-        for rows, one in zip(chunks, keys, strict=True):
+        for place, rows in enumerate(chunks):
             proposal, _ = propose(theta, modes[:, rows], rows)
-            drawn, accepted = sample(jnp.asarray(theta), proposal, one, chunk_of(blocks, rows))
+            drawn, accepted = sample(theta, proposal, keys, place, chunk_of(blocks, rows))
             parts.append((whole(drawn), whole(accepted)))
         draws, acceptance = zip(*parts, strict=True)
         return np.concatenate(draws, axis=2), float(np.mean(np.concatenate(acceptance)))
@@ -95,9 +95,9 @@ def _compiled(bare: ById, size: int, num_chains: int, num_draws: int) -> Callabl
     blocks, rule = bare.value, far_reaching(size, *CELLS[size])
 
     @jax.jit
-    def sample(theta: Array, proposal: Proposal, key: Key, data: Data) -> Any:
+    def sample(theta: Array, proposal: Proposal, keys: Array, place: Array, data: Data) -> Any:
         cells = _cells(blocks, theta, proposal, data, rule)
-        cell_key, inside_key, accept_key = jax.random.split(key, 3)
+        cell_key, inside_key, accept_key = jax.random.split(keys[place], 3)
         length = WARM_UP + num_draws
         points = _proposed(cells, rule, cell_key, inside_key, num_chains * length)
         num_blocks = points.shape[1]

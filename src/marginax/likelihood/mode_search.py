@@ -72,7 +72,7 @@ def mode_search(blocks: Blocks) -> Callable[[np.ndarray, Array], ModeSearch]:
 
     def climb(theta: np.ndarray, start: np.ndarray) -> Any:
         parts = [
-            climb_one(jnp.asarray(theta), jnp.asarray(start[rows]), chunk_of(blocks, rows))
+            climb_one(theta, start[None, rows], chunk_of(blocks, rows))
             for rows in in_chunks(blocks, 1)
         ]
         return _joined(parts)
@@ -138,7 +138,7 @@ def _peaks(blocks: Blocks, theta: np.ndarray, known: _Known) -> list[np.ndarray]
 
 def _joined(parts: list[Any]) -> Any:
     """Tops of chunks of blocks as one `Top` of NumPy arrays."""
-    arrays = [[np.asarray(leaf) for leaf in (*part.at, part.value, part.rise)] for part in parts]
+    arrays = [[np.asarray(leaf)[0] for leaf in (*one.at, one.value, one.rise)] for one in parts]
     mode, root, log_root, value, rise = (np.concatenate(one) for one in zip(*arrays, strict=True))
     at = parts[0].at._replace(mode=mode, root=root, log_root=log_root)
     return parts[0]._replace(at=at, value=value, rise=rise)

@@ -76,7 +76,7 @@ def profile_of(
                 ]
             )
         )
-    if parameter_table.jacobian(problem, unconstrained_theta)[place, index] < 0:
+    if parameter_table.numbers_and_jacobian(problem, unconstrained_theta)[1][place, index] < 0:
         values.reverse()
     for value, which in zip(values, ("lower", "upper"), strict=True):
         if math.isnan(value):

@@ -64,11 +64,12 @@ def proposer(blocks: Blocks) -> Callable[[np.ndarray, Array, slice], tuple[Propo
 
     def propose(theta: np.ndarray, starts: Array, rows: slice) -> tuple[Proposal, Array]:
         data = chunk_of(blocks, rows)
-        tops = [find(jnp.asarray(theta), start, data) for start in starts]
-        if len(tops) == 1:
-            at = Laplace(*(leaf[None] for leaf in tops[0].at))
-            return Proposal(at, jnp.zeros_like(at.log_root)), at.mode
-        return _mixture(*jax.tree.map(lambda *leaves: jnp.stack(leaves), *tops)[:2], starts)
+        if len(starts) == 1:
+            at = find(theta, starts, data).at
+            log_share = np.zeros(at.log_root.shape, at.log_root.dtype)
+            return Proposal(at, jax.device_put(log_share)), at.mode
+        tops = [find(theta, starts[k : k + 1], data) for k in range(len(starts))]
+        return _mixture(*jax.tree.map(lambda *parts: jnp.concatenate(parts), *tops)[:2], starts)
 
     return propose
 

@@ -45,7 +45,7 @@ class _ModelKey:
 @lru_cache(KEPT)
 def _first(model: _ModelKey) -> Problem:
     # The key lives as long as the model, and is not to keep the data either.
-    model.problem = model.problem.without_data()
+    model.problem = model.problem.without_data().traced_once()
     return model.problem
 
 

@@ -6,7 +6,7 @@ Cholesky factor the correlations are shown, not the factor.
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from functools import wraps
+from functools import lru_cache, wraps
 from typing import Any
 
 import jax
@@ -16,10 +16,13 @@ from jax.flatten_util import ravel_pytree
 from jax.tree_util import tree_flatten_with_path
 from jaxtyping import Array, Float
 
+from marginax._core.disk_cache import kept_on_disk
+from marginax._core.programs import KEPT, ById
+from marginax._core.trees import unraveler
 from marginax.model.inputs import path_name
 from marginax.model.problem import Problem
 from marginax.model.transforms import Transform
-from marginax.model.transforms.trees import is_transform
+from marginax.model.transforms.trees import forward, is_transform
 from marginax.typing import Theta
 
 __all__ = [
@@ -27,7 +30,7 @@ __all__ = [
     "constrained_theta",
     "in_its_precision",
     "intervals",
-    "jacobian",
+    "numbers_and_jacobian",
     "sole_coordinates",
     "displayed",
     "parameter_names",
@@ -67,20 +70,42 @@ def constrained_theta(problem: Problem, theta: Theta) -> Theta:
 
 
 @in_its_precision
-def jacobian(problem: Problem, flat: np.ndarray) -> np.ndarray:
-    """Of the numbers of a table in those on the reals: [displayed, reals]."""
-    start, unravel = ravel_pytree(problem.start_theta())
-    derivatives = jax.jacobian(lambda theta: displayed(problem, unravel(theta)))(
-        jnp.asarray(flat, start.dtype)
-    )
-    return np.asarray(derivatives, float)
+def numbers_and_jacobian(problem: Problem, flat: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The numbers of a table, and their derivatives in those on the reals: [displayed, reals]."""
+    transforms = jax.tree.leaves(problem.theta_transforms, is_leaf=is_transform)
+    leaves, structure = jax.tree.flatten(problem.start_theta())
+    shapes = tuple((leaf.shape, leaf.dtype) for leaf in leaves)
+    program = _with_jacobian(tuple(ById(one, mark=one) for one in transforms), structure, shapes)
+    with kept_on_disk():
+        numbers, derivatives = program(
+            np.asarray(flat, np.result_type(*(leaf.dtype for leaf in leaves)))
+        )
+    return np.asarray(numbers, float), np.asarray(derivatives, float)
+
+
+@lru_cache(KEPT)
+def _with_jacobian(transforms: tuple[ById, ...], structure: Any, shapes: tuple[Any, ...]) -> Any:
+    """One program of all small operations, for all problems with the same transforms."""
+    of_leaves = [one.value for one in transforms]
+    like = jax.tree.unflatten(structure, [jax.ShapeDtypeStruct(*one) for one in shapes])
+    unravel = unraveler(like)
+
+    def numbers(flat: Array) -> Array:
+        theta = forward(jax.tree.unflatten(structure, of_leaves), unravel(flat))
+        return _concatenated(of_leaves, theta)
+
+    return jax.jit(lambda flat: (numbers(flat), jax.jacobian(numbers)(flat)))
 
 
 @in_its_precision
 def displayed(problem: Problem, theta: Theta) -> Float[Array, " displayed"]:
     """The numbers of a table, from theta on the reals."""
-    leaves = jax.tree.leaves(problem.constrained_theta(theta))
     transforms = jax.tree.leaves(problem.theta_transforms, is_leaf=is_transform)
+    return _concatenated(transforms, problem.constrained_theta(theta))
+
+
+def _concatenated(transforms: list[Transform], constrained: Theta) -> Array:
+    leaves = jax.tree.leaves(constrained)
     return jnp.concatenate(
         [
             _values(transform, leaf).ravel()

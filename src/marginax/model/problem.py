@@ -16,10 +16,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.flatten_util import ravel_pytree
+import numpy as np
 from jaxtyping import Array, PyTree
 
 from marginax._core.at_start import NotFiniteError
+from marginax._core.checks import is_traced
+from marginax._core.disk_cache import kept_on_disk
 from marginax._core.precision import hold
 from marginax.model.groups import shared_axis
 from marginax.model.inputs import as_starts, check_names, lengths, widened
@@ -158,11 +160,12 @@ class Problem:
         for name in ("theta", "latent"):
             maps = transforms_for(getattr(self, f"{name}_transforms"), getattr(self, name), name)
             set_field(self, f"{name}_transforms", maps)
-        if self.loses_digits:
-            with jax.enable_x64(True):
-                check_problem(in_double_precision(self))
-        else:
-            self._check_in_single_or_double()
+        with kept_on_disk():
+            if self.loses_digits:
+                with jax.enable_x64(True):
+                    check_problem(in_double_precision(self))
+            else:
+                self._check_in_single_or_double()
 
     def _check_in_single_or_double(self) -> None:
         """In JAX's precision; in double where the model is finite only there."""
@@ -189,7 +192,8 @@ class Problem:
         if self.num_groups is None:
             return one
         size = self.num_groups
-        return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (size, *leaf.shape)), one)
+        host = jnp if any(map(is_traced, jax.tree.leaves(one))) else np
+        return jax.tree.map(lambda leaf: host.broadcast_to(leaf, (size, *leaf.shape)), one)
 
     def constrained_theta(self, theta: Theta) -> Theta:
         """theta from the reals to its constrained scale."""
@@ -271,6 +275,16 @@ class Problem:
         """The model alone, for what is compiled and kept: data is handed to it anyway."""
         return _changed(self, data=None)
 
+    def traced_once(self) -> "Problem":
+        """The same with the user's function under `jit`: all programs share what JAX saw of it."""
+        name = "log_joint" if self.group_log_joints is None else "group_log_joints"
+        name = name if self.group_log_joint is None else "group_log_joint"
+        function = getattr(self, name)
+        if isinstance(function, LogJoint):  # which says more than it computes
+            return self
+        # A new function: one that JAX knows comes with the values that global variables had then.
+        return _changed(self, **{name: jax.jit(lambda *parts: function(*parts))})
+
     @property
     def batching(self) -> Batching | None:
         """How `run(..., batch_size=...)` takes batches: of groups, or as the log joint says."""
@@ -288,13 +302,13 @@ class Problem:
     @property
     def num_parameters(self) -> int:
         """How many numbers theta has on the reals."""
-        return ravel_pytree(self.start_theta())[0].size
+        return sum(np.size(leaf) for leaf in jax.tree.leaves(self.start_theta()))
 
     @property
     def latent_size(self) -> int:
         """Numbers in the latent of one group, or in the whole latent without groups."""
         one = inverse(self.latent_transforms, self.latent)
-        return ravel_pytree(one)[0].size
+        return sum(np.size(leaf) for leaf in jax.tree.leaves(one))
 
 
 def in_double_precision(problem: Problem) -> Problem:

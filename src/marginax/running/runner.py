@@ -143,8 +143,8 @@ def run(  # noqa: PLR0913, the other front door: all but four are keywords with 
     data = jax.tree.map(jnp.asarray, data)
     is_noisy = algorithm.stochastic or size.batch_size is not None
 
-    init_keys, step_keys = _keys(key, num_starts)
-    single = num_starts is None
+    init_keys, step_keys = _keys(key, None if num_starts is None else int(num_starts))
+    single = num_starts is None or int(num_starts) == 1
     init = over_starts(algorithm.init, single=single)
     state = init(init_keys, theta, particles)
     check_declared(algorithm, state)
@@ -178,7 +178,7 @@ def run(  # noqa: PLR0913, the other front door: all but four are keywords with 
     if diagnose:
         result = replace(result, cloud_checks=check_clouds(algorithm, result, data))
     timings["total"] = time.perf_counter() - began
-    result = result.without_start_axis() if single else result
+    result = result.without_start_axis() if num_starts is None else result
     if throw and not result.converged:
         raise RunError(result)
     return result
@@ -236,10 +236,11 @@ def _first_position(
     return Position(state, resized(log, int(log.num_blocks.max()) + left + 1)), store
 
 
-def _keys(key: Key, num_starts: Count | None) -> tuple[Array, Array]:
+@partial(jax.jit, static_argnums=1)
+def _keys(key: Key, num_starts: int | None) -> tuple[Array, Array]:
     """Keys of the start and of the steps, those of `trajectory`; a pair for every start."""
     if num_starts is None:
         pairs = jax.random.split(key)[None]
     else:
-        pairs = jax.vmap(jax.random.split)(jax.random.split(key, int(num_starts)))
+        pairs = jax.vmap(jax.random.split)(jax.random.split(key, num_starts))
     return pairs[:, 0], pairs[:, 1]

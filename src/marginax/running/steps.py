@@ -91,8 +91,8 @@ def over_starts(function: Callable[..., Any], *, single: bool = False) -> Callab
 
     Args:
         function: of one start.
-        single: whether the run is of one start without such an axis in its arguments. It is then
-            not mapped: under `vmap` a loop of its own length would be a loop with masks.
+        single: whether that axis has one entry. The function is then not mapped: under `vmap` a
+            loop of its own length would be a loop with masks.
     """
     if not single:
         return jax.vmap(function)
@@ -187,6 +187,7 @@ def _advance(  # noqa: PLR0913, the first five are fixed, the others are what ji
         step = _step(method, batches, data, key)
         theta_0 = ravel_pytree(state.theta)[0]
 
+        @jax.jit  # traced and lowered once, though it is in the loop and after it
         def one_step(i: Array, carry: tuple[Any, ...]) -> tuple[tuple[Any, ...], _Moved]:
             state, total, low, high = carry
             moved = step(first_step + i, state)
@@ -199,7 +200,9 @@ def _advance(  # noqa: PLR0913, the first five are fixed, the others are what ji
         start = (state, jnp.zeros_like(theta_0), theta_0, theta_0)
         # The last step stands outside: only its info is wanted, and a loop would copy every step's.
         all_but_one = jnp.maximum(count - 1, 0)
-        carry = jax.lax.fori_loop(0, all_but_one, lambda i, c: one_step(i, c)[0], start)
+        carry = jax.lax.fori_loop(
+            0, all_but_one, lambda i, c: one_step(i.astype(count.dtype), c)[0], start
+        )
         last, moved = one_step(all_but_one, carry)
         state, total, low, high = jax.tree.map(
             lambda new, old: jnp.where(count > 0, new, old), last, carry
