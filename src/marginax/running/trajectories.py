@@ -5,9 +5,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import get_opaque_trace_state
 from jaxtyping import PyTree
 
 from marginax._core.checks import check_count, check_start
+from marginax._core.disk_cache import kept_on_disk
+from marginax._core.programs import ById, recent
 from marginax.algorithms.contract import Algorithm, check_algorithm
 from marginax.running.arguments import check_density
 from marginax.typing import Count, Data, Key, Particles, Theta
@@ -55,9 +59,10 @@ def trajectory(
 ) -> Trajectory:
     """Runs `num_steps` steps of an algorithm, without looking up.
 
-    A pure function: put it under `jax.jit` to call it often, under `jax.vmap` to sweep over seeds,
-    starts, step sizes or anything else that the function around it builds the algorithm from. The
-    particles of every step are not kept unless you record them.
+    A pure function: put it under `jax.vmap` to sweep over seeds, starts, step sizes or anything
+    else that the function around it builds the algorithm from. Called again with the same algorithm
+    and arrays of the same shapes, it compiles nothing. The particles of every step are not kept
+    unless you record them.
 
     Args:
         algorithm: from any constructor of this library.
@@ -91,11 +96,35 @@ def trajectory(
     if algorithm.log_joint is not None:
         check_density(algorithm.log_joint, theta, particles, data)
     init_key, step_key = jax.random.split(key)
+    state = algorithm.init(init_key, theta, particles)
+    fixed = (ById(algorithm, mark=algorithm), ById(record, mark=record), num_steps)
+    arrays = all(isinstance(leaf, np.ndarray | jax.Array) for leaf in jax.tree.leaves(data))
+    if not arrays or _trace_state() != _OUTSIDE:
+        # Inside jit or vmap the algorithm may hold tracers, and a number in data is a constant.
+        return Trajectory(*_scan(*fixed, step_key, state, data))
+    with kept_on_disk():
+        return Trajectory(*_compiled_scan(*fixed)(step_key, state, data))
+
+
+def _scan(
+    fixed: ById, record: ById, num_steps: int, step_key: Key, state: Any, data: Data
+) -> tuple[Any, PyTree]:
+    """All steps: the last state, and what was recorded."""
+    algorithm: Algorithm = fixed.value
 
     def step(state: Any, t: jax.Array) -> tuple[Any, PyTree]:
         # Folding in the step number keeps one key in memory instead of one per step.
         state, info = algorithm.step(jax.random.fold_in(step_key, t), state, data)
-        return state, record(state, info)
+        return state, record.value(state, info)
 
-    state = algorithm.init(init_key, theta, particles)
-    return Trajectory(*jax.lax.scan(step, state, jnp.arange(num_steps)))
+    return jax.lax.scan(step, state, jnp.arange(num_steps))
+
+
+_compiled_scan = recent(_scan)
+
+
+def _trace_state() -> Any:
+    return get_opaque_trace_state(convention="nnx")
+
+
+_OUTSIDE = _trace_state()  # as it is where this module is imported: no transformation is under way
