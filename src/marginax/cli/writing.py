@@ -17,6 +17,8 @@ from marginax.fitting.result import Fit
 
 __all__ = ["check_writable", "summary_of", "write_results", "write_whole"]
 
+DOTS = 150  # of the figure, per inch
+
 
 def check_writable(folder: Path) -> None:
     """Refuses a folder that results could not be written to, before any time is spent."""
@@ -120,13 +122,21 @@ def _write_posterior(fit: Fit, path: Path) -> None:
 
 def _draw(fit: Fit, path: Path) -> list[Panel]:
     """Writes the figure, and returns its panels, which a narrow screen shows one by one."""
-    figure = fit.plot()
-    write_whole(path, lambda partial: figure.savefig(partial, format="png", dpi=150))
+    from PIL import Image  # which comes with matplotlib
+
+    figure, drawn = fit.plot(), io.BytesIO()
+    figure.savefig(drawn, format="png", dpi=DOTS)
+    write_whole(path, lambda partial: partial.write_bytes(drawn.getvalue()))
+    # Drawn once, and cut: drawing takes longer than the fit's own arithmetic.
+    whole = Image.open(drawn)
     panels = []
     for ax in figure.axes:
         box = ax.get_tightbbox().transformed(figure.dpi_scale_trans.inverted()).padded(0.05)
+        left, right = (round(DOTS * x) for x in (box.x0, box.x1))
+        upper, lower = (whole.height - round(DOTS * y) for y in (box.y1, box.y0))
+        edges = (max(left, 0), max(upper, 0), min(right, whole.width), min(lower, whole.height))
         picture = io.BytesIO()
-        figure.savefig(picture, format="png", dpi=150, bbox_inches=box)
+        whole.crop(edges).save(picture, format="png")
         text = base64.b64encode(picture.getvalue()).decode()
         panels.append(Panel(ax.get_title(), text, float(box.width)))
     return panels
