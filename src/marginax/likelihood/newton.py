@@ -13,8 +13,8 @@ import numpy as np
 __all__ = ["Climb", "Local", "climb", "is_finite", "restricted", "typical_lengths", "with_some"]
 
 FIRST_RADIUS = 2.0  # in units of the scales
-# A promised gain that rounding, kinks or the noise of draws may hide: 0.03 standard errors.
-UNSEEN = 5e-4
+# A promised gain that rounding, kinks or the noise of draws may hide: 0.07 standard errors.
+UNSEEN = 2.5e-3
 ROUNDING = 64 * np.finfo(float).eps  # of a log likelihood, relative to it
 LONG = 2.0  # a standard error that may be that of large units
 FLATTEST = 1e-13  # an eigenvalue below this, where a coordinate alone has 1, is raised to it
