@@ -16,6 +16,7 @@ __all__ = ["by_differences", "checked_information", "curvature_agrees"]
 STEP = 0.2  # of a standard error
 AGREE = 0.03  # in the curvature along a direction, relative to it
 ROUNDS = 8
+ALIKE = 0.1  # falls of the likelihood, relative to what the curvature says
 UPWARDS = 0.01  # an eigenvalue, where a coordinate alone has -1
 MOST_BY_VALUES = 8  # parameters whose derivatives are taken from values
 
@@ -93,8 +94,9 @@ def checked_information(
 ) -> np.ndarray:
     """The information of some parameters, from values where these say something else.
 
-    A standard error away a likelihood has fallen by about a half. Beside a standard deviation of
-    1e-6 second derivatives are differences of numbers of the size 1 / sd^2, and may be anything.
+    A fifth of a standard error away a likelihood falls as a quadratic does. Beside a standard
+    deviation of 1e-6 second derivatives are differences of numbers of the size 1 / sd^2, and may be
+    anything.
 
     Args:
         function: the likelihood.
@@ -126,9 +128,9 @@ def _falls_as_said(
     if not curvature > 0:
         return False
     move = np.zeros(len(theta))
-    move[index] = 1 / np.sqrt(curvature)
+    move[index] = STEP / np.sqrt(curvature)
     ends = [function.value_at(theta + side * move, local.extra) for side in (-1.0, 1.0)]
-    return bool(0.5 < 2 * local.value - sum(ends) < 2.0)  # of a quadratic 1
+    return bool(abs((2 * local.value - sum(ends)) / STEP**2 - 1) < ALIKE)
 
 
 def _steps(function: LikelihoodFunction, top: Climb) -> np.ndarray:
