@@ -126,7 +126,7 @@ def test_information_beside_where_numbers_end():
 
 
 def test_second_derivatives_off_by_a_quarter_are_found_out():
-    """Beside two variances of 0 of binary data a standard error was 12 % too small, and believed."""
+    """Beside two variances of 0 of binary data an error was 12 % too small, and believed."""
     curvature = jnp.array([[4.0, 1.0], [1.0, 2.0]])
     function = closed_likelihood(lambda theta: -0.5 * theta @ curvature @ theta)
     here = function.evaluate(np.zeros(2), None)
