@@ -16,6 +16,7 @@ from jax.experimental.compilation_cache import compilation_cache
 import marginax as mx
 from marginax._core import disk_cache
 from marginax._core.disk_cache import cache_folder, cache_size, clear_cache, kept_on_disk
+from marginax.cli.about import clear_compiled
 
 pytestmark = pytest.mark.filterwarnings("error")
 OPTIONS = (disk_cache.FOLDER, disk_cache.THRESHOLD)
@@ -140,6 +141,18 @@ def test_no_home_at_all(monkeypatch):
     monkeypatch.setattr(Path, "home", nobody)
     assert cache_folder() is None
     run()
+
+
+def test_what_others_keep_is_not_cleared(tmp_path):
+    entry = tmp_path / "jit_theirs-0-cache"
+    entry.write_bytes(b"theirs")
+    jax.config.update(disk_cache.FOLDER, str(tmp_path))
+    assert clear_compiled().startswith("Nothing was removed")
+    assert entry.exists()
+    jax.config.update(disk_cache.FOLDER, None)
+    mx.configure(cache=tmp_path)
+    assert clear_compiled().startswith("Removed 1 programs")
+    assert not entry.exists()
 
 
 # Whose a folder is.

@@ -11,6 +11,7 @@ from jax.scipy.stats import norm, poisson, t
 from marginax.likelihood.climbs import climb_from_starts, maximum_from
 from marginax.likelihood.modes import climb_blocks
 from marginax.likelihood.newton import Local
+from marginax.likelihood.plateaus import is_rounding
 from marginax.likelihood.results import QuadratureLikelihood
 
 pytestmark = pytest.mark.usefixtures("as_users_write")
@@ -118,3 +119,21 @@ def test_rounding_is_no_higher_ground():
     # Nor is it a place to go on from, for particles in float32.
     found = maximum_from(function, np.array([[37.0, np.log(y.mean())]]), [top])
     assert found.best.local.value == pytest.approx(limit, abs=1e-3)
+
+
+def test_nor_is_it_with_several_flat_coordinates():
+    """Nothing was truly higher, and the climb went on from the highest there was: rounding."""
+
+    def log_likelihood(theta):
+        noise = 300 * jnp.sin(1e17 * theta[0])
+        return -(theta[2] ** 2) + jnp.where(theta[0] > 8.0, noise, -jnp.exp(-theta[0] - 20.0))
+
+    (top,) = climb_from_starts(closed_likelihood(log_likelihood), np.zeros((1, 3))).climbs
+    assert abs(top.local.value) < 1e-3
+
+
+@pytest.mark.parametrize("unit", [1e-15, 1.0, 1e12])
+def test_a_smooth_likelihood_is_not_rounding_in_any_units(unit):
+    function = closed_likelihood(lambda theta: -0.5 * jnp.sum((theta / unit - 3.0) ** 2))
+    for away in (0.0, 3.0, 30.0):
+        assert not is_rounding(function, np.full(2, away * unit), None)

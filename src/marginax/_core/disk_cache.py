@@ -24,7 +24,7 @@ from typing import Any
 import jax
 from jax.experimental.compilation_cache import compilation_cache
 
-__all__ = ["cache_folder", "cache_size", "clear_cache", "configure", "kept_on_disk"]
+__all__ = ["cache_folder", "cache_size", "clear_cache", "configure", "is_of_jax", "kept_on_disk"]
 
 VARIABLE = "MARGINAX_CACHE"  # of the environment: a folder, or one of these words
 OFF = ("", "0", "off", "no", "none", "false")
@@ -55,11 +55,15 @@ def configure(*, cache: str | Path | None) -> None:
     _chosen[:] = [None if cache is None else Path(cache).expanduser()]
 
 
+def is_of_jax() -> bool:
+    """Whether JAX's own options say where programs are kept, those of others among them."""
+    return bool(getattr(jax.config, FOLDER))
+
+
 def cache_folder() -> Path | None:
     """Where programs are kept: JAX's own setting, the one chosen, or the user's cache folder."""
-    of_jax = getattr(jax.config, FOLDER)
-    if of_jax:
-        return Path(of_jax)
+    if is_of_jax():
+        return Path(getattr(jax.config, FOLDER))
     if not jax.config.jax_enable_compilation_cache:  # type: ignore[attr-defined]
         return None
     if _chosen:
@@ -94,7 +98,7 @@ def _machine() -> str:
 @contextlib.contextmanager
 def kept_on_disk() -> Iterator[None]:
     """Within it JAX keeps what it compiles, unless the user has set JAX's own cache."""
-    folder = None if getattr(jax.config, FOLDER) and not _users[0] else cache_folder()
+    folder = None if is_of_jax() and not _users[0] else cache_folder()
     if folder is None or (not _users[0] and not _is_ours(folder)):
         yield
         return
@@ -203,9 +207,11 @@ def cache_size(folder: Path) -> tuple[int, int]:
 
 
 def clear_cache(folder: Path) -> tuple[int, int]:
-    """Removes the programs of a folder, and says how many and how many bytes they were."""
-    removed = cache_size(folder)
+    """Removes the programs of a folder, and says how many and how many bytes that were."""
+    number, total = 0, 0
     for one in _entries(folder):
         with contextlib.suppress(OSError):
+            size = one.stat().st_size
             one.unlink()
-    return removed
+            number, total = number + 1, total + size
+    return number, total

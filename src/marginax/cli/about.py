@@ -5,7 +5,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from rich.table import Table
 
-from marginax._core.disk_cache import cache_folder, cache_size, clear_cache
+from marginax._core.disk_cache import cache_folder, cache_size, clear_cache, is_of_jax
 from marginax._version import __version__
 
 __all__ = ["clear_compiled", "installed", "versions", "what_is_here", "where_compiled"]
@@ -69,7 +69,8 @@ def where_compiled() -> tuple[str, str]:
     if folder is None:
         return "not kept", "MARGINAX_CACHE, `configure` or JAX's own options say so"
     number, size = cache_size(folder)
-    return str(folder), f"{number} programs, {size / 1e6:.1f} MB (--clear-cache removes them)"
+    whose = "by JAX's own option" if is_of_jax() else "--clear-cache removes them"
+    return str(folder), f"{number} programs, {size / 1e6:.1f} MB ({whose})"
 
 
 def clear_compiled() -> str:
@@ -77,5 +78,10 @@ def clear_compiled() -> str:
     folder = cache_folder()
     if folder is None:
         return "No programs are kept."
+    if is_of_jax():
+        return (
+            f"Nothing was removed: JAX's own option chose {folder}, where programs of others may "
+            "be too. Remove it yourself, or unset JAX_COMPILATION_CACHE_DIR."
+        )
     number, size = clear_cache(folder)
     return f"Removed {number} programs, {size / 1e6:.1f} MB, from {folder}."

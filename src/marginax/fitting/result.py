@@ -102,7 +102,7 @@ class Fit:
     @property
     def estimates(self) -> np.ndarray:
         """The numbers of the table, flat; of a Cholesky factor for instance the correlations."""
-        return self._numbers_and_jacobian[0]
+        return self._numbers_and_jacobian[0].copy()
 
     @property
     def particles(self) -> Particles:

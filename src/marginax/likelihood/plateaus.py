@@ -16,7 +16,7 @@ FEW_DISTANCES = (2, 8, -2, -8)  # in units of a parameter that is measured in la
 TRIED_TOGETHER, SPREADS_TOGETHER, LOWER_CLIMBED = 36, (1.0, 4.0), 2
 FLAT = 0.05  # a curvature that makes a standard error of more than 4 typical lengths
 HIGHER = 1e-3  # in log likelihood
-LAST_DIGITS, PROBES = 16 * np.finfo(float).eps, 4  # relative moves that should change nothing
+LAST_DIGITS, PROBES = 4 * np.finfo(float).eps, 4  # relative moves that should change nothing
 
 
 def off_plateau(
@@ -49,19 +49,37 @@ def off_plateau(
             there = function.evaluate(moved, top.local.extra)
             if abs(there.value - top.local.value) > HIGHER and np.isfinite(there.value):
                 tried.append((there.value, moved, there.extra))
-        tried.sort(key=lambda one: -one[0])
-        # From somewhat lower ground too if several are flat: the others have to follow first.
-        higher = [one for one in tried if one[0] > top.local.value]
-        higher = [one for one in higher if not is_rounding(function, *one[1:])][:1]
-        again = [
-            climb_from(moved, modes)
-            for _, moved, modes in higher or tried[: LOWER_CLIMBED * (len(flat) > 1)]
-        ]
+        starts = _to_climb_from(function, top, tried, LOWER_CLIMBED if len(flat) > 1 else 0)
+        again = [climb_from(moved, modes) for _, moved, modes in starts]
         best = max(again, key=lambda one: one.local.value, default=top)
         if not best.local.value > top.local.value + HIGHER:
             return top
         top = best
     return top
+
+
+def _to_climb_from(
+    function: LikelihoodFunction,
+    top: Climb,
+    tried: list[tuple[float, np.ndarray, Any]],
+    most_lower: int,
+) -> list[tuple[float, np.ndarray, Any]]:
+    """The highest of what was tried, if it is higher than the top; otherwise the best below it.
+
+    From somewhat lower ground one climbs if several coordinates are flat: the others have to follow
+    first.
+
+    Args:
+        function: what is climbed.
+        top: where a climb came to rest.
+        tried: values, places and modes.
+        most_lower: how many lower ones.
+    """
+    ordered = sorted(tried, key=lambda one: -one[0])
+    for one in ordered:
+        if one[0] > top.local.value and not is_rounding(function, *one[1:]):
+            return [one]
+    return [one for one in ordered if one[0] <= top.local.value][:most_lower]
 
 
 def is_rounding(function: LikelihoodFunction, theta: np.ndarray, extra: Any) -> bool:
@@ -76,10 +94,9 @@ def is_rounding(function: LikelihoodFunction, theta: np.ndarray, extra: Any) -> 
         extra: for the evaluation.
     """
     rng = np.random.default_rng(0)
-    lengths = np.ones(len(theta)) if function.lengths is None else function.lengths
     value = function.value_at(theta, extra)
     for _ in range(PROBES):
-        move = LAST_DIGITS * rng.uniform(-1, 1, len(theta)) * (np.abs(theta) + lengths)
+        move = LAST_DIGITS * rng.uniform(-1, 1, len(theta)) * np.abs(theta)
         if not abs(function.value_at(theta + move, extra) - value) < HIGHER:
             return True
     return False

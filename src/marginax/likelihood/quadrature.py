@@ -237,28 +237,22 @@ def quadrature_likelihood(
             jnp.concatenate(onwards, axis=1),
         )
 
-    def value(theta: np.ndarray, start: Array) -> float:
-        modes = as_modes(start)
-        parts = [
-            total(
+    def by_chunks(program: Any, theta: np.ndarray, modes: Array, by: Rule) -> list[Any]:
+        return [
+            program(
                 jnp.asarray(theta),
                 propose(theta, modes[:, rows], rows)[0],
                 chunk_of(blocks, rows),
             )
-            for rows in in_chunks(blocks, len(modes) * len(rule.nodes))
+            for rows in in_chunks(blocks, len(modes) * len(by.nodes))
         ]
-        return float(np.sum(jax.device_get(parts)))
+
+    def value(theta: np.ndarray, start: Array) -> float:
+        return float(np.sum(jax.device_get(by_chunks(total, theta, as_modes(start), rule))))
 
     def describe(theta: np.ndarray, start: Array) -> QuadratureLikelihood:
         modes = as_modes(start)
-        by_chunk = [
-            two_rules(
-                jnp.asarray(theta),
-                propose(theta, modes[:, rows], rows)[0],
-                chunk_of(blocks, rows),
-            )
-            for rows in in_chunks(blocks, len(modes) * len(check.nodes))
-        ]
+        by_chunk = by_chunks(two_rules, theta, modes, check)
         score_errors = np.sum([np.asarray(scores) for *_, scores in by_chunk], axis=0)
         coarse, fine = jax.tree.map(
             lambda *parts: np.concatenate([whole(part) for part in parts]),
