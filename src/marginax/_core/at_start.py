@@ -101,7 +101,7 @@ def evaluate(
 ) -> tuple[PyTree, Array]:
     """Both gradients and the values; compiled once, unless data holds more than arrays."""
     arrays = all(isinstance(leaf, np.ndarray | jax.Array) for leaf in jax.tree.leaves(data))
-    fixed = ById(log_joint, mark=log_joint)
+    fixed = ById(log_joint, mark=log_joint, identity=getattr(log_joint, "identity", None))
     program = _compiled(fixed) if arrays else partial(_values_and_scores, fixed)
     return program(theta, particles, data)
 

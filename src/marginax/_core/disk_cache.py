@@ -18,13 +18,23 @@ import threading
 import warnings
 import zlib
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import jax
 from jax.experimental.compilation_cache import compilation_cache
 
-__all__ = ["cache_folder", "cache_size", "clear_cache", "configure", "is_of_jax", "kept_on_disk"]
+__all__ = [
+    "cache_folder",
+    "cache_size",
+    "clear_cache",
+    "configure",
+    "folder_in_use",
+    "is_of_jax",
+    "kept_on_disk",
+    "processor",
+]
 
 VARIABLE = "MARGINAX_CACHE"  # of the environment: a folder, or one of these words
 OFF = ("", "0", "off", "no", "none", "false")
@@ -32,12 +42,14 @@ MOST_BYTES, LEFT_BYTES = 500_000_000, 300_000_000
 LOOKED_AT = ".looked_at"  # a file as old as the last look at the entries
 FOLDER, THRESHOLD = "jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs"
 USUAL_THRESHOLD = 1.0  # JAX's own
+OF_JAX, PROGRAM = "-cache", "-program"  # how the names of entries end: JAX's, and our own
 ZSTANDARD = b"\x28\xb5\x2f\xfd"  # how its files begin
 
 
 _chosen: list[Path | None] = []  # what `configure` was told; empty until then
 _lock, _users = threading.Lock(), [0]  # calls of `kept_on_disk` that have not ended
 _before: dict[str, Any] = {}  # JAX's options, to be given back
+_in_use: list[Path] = []  # the folder of these calls
 _tidied: set[Path] = set()  # once in a process is enough
 
 
@@ -73,7 +85,7 @@ def cache_folder() -> Path | None:
         return None if said.strip().lower() in OFF else Path(said).expanduser()
     with contextlib.suppress(RuntimeError):  # nobody's home
         # Code for one processor may fail on another that shares the home folder.
-        return _users_cache() / "compiled" / _machine()
+        return _users_cache() / "compiled" / processor()
     return None
 
 
@@ -86,7 +98,8 @@ def _users_cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "marginax"
 
 
-def _machine() -> str:
+@lru_cache
+def processor() -> str:
     """The processor and what it can do, in a word."""
     features = ""
     with contextlib.suppress(OSError), Path("/proc/cpuinfo").open() as lines:
@@ -115,6 +128,11 @@ def kept_on_disk() -> Iterator[None]:
                 _end()
 
 
+def folder_in_use() -> Path | None:
+    """Where programs are kept now: None outside of `kept_on_disk`, and with JAX's own cache."""
+    return _in_use[0] if _in_use else None
+
+
 def _begin(folder: Path) -> None:
     if folder not in _tidied:
         _tidy(folder)
@@ -123,6 +141,7 @@ def _begin(folder: Path) -> None:
     warnings.filterwarnings(
         "ignore", message="Error (reading|writing) persistent compilation cache entry"
     )
+    _in_use[:] = [folder]
     _before.update({name: getattr(jax.config, name) for name in (FOLDER, THRESHOLD)})
     jax.config.update(FOLDER, str(folder))
     if _before[THRESHOLD] == USUAL_THRESHOLD:  # a hundred small programs take as long as a large
@@ -131,6 +150,7 @@ def _begin(folder: Path) -> None:
 
 
 def _end() -> None:
+    _in_use.clear()
     for name, value in _before.items():
         jax.config.update(name, value)
     compilation_cache.reset_cache()
@@ -194,7 +214,7 @@ def _unpack_zstandard(packed: bytes) -> bytes:
 
 
 def _entries(folder: Path) -> list[Path]:
-    return [one for one in folder.glob("*-cache") if one.is_file()]
+    return [one for end in (OF_JAX, PROGRAM) for one in folder.glob(f"*{end}") if one.is_file()]
 
 
 def cache_size(folder: Path) -> tuple[int, int]:

@@ -102,7 +102,7 @@ def _hold(leaf: Any, array: Any, where: str, spread: bool) -> Held:
     if loss is not None:
         kept = _kept(array)
         return Held(kept, kept, (f"{where} {loss}",))
-    held = jnp.asarray(given)
+    held = jnp.asarray(given) if given is leaf else jax.device_put(rounded)
     return Held(held, held if same else _kept(array), ())
 
 

@@ -1,17 +1,26 @@
 """Compiled programs of users' functions: by which key they are found, and how many are kept.
 
+    @program(bare, order)        the function compiled, found again by these
+    recent(function)(*fixed)     the same of a function with its first arguments fixed
+
 A static argument of `jax.jit` is remembered for good, and with it the function of a user that it
 holds and the machine code made for it: a study of some hundred models would run out of memory maps.
 """
 
+import os
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any
 
 import jax
 
-__all__ = ["ById", "recent"]
+from marginax._core import executables
+from marginax._core.disk_cache import folder_in_use
+
+__all__ = ["ById", "Program", "program", "recent", "result_shapes"]
 
 
 def _parts(mark: Any) -> tuple[Any, Any]:
@@ -23,11 +32,13 @@ def _parts(mark: Any) -> tuple[Any, Any]:
 class ById:
     """A value as a static argument of jit, equal to another if both carry the same `mark`.
 
-    Functions of a user need not be hashable: a method of an object with arrays is not.
+    Functions of a user need not be hashable: a method of an object with arrays is not. In other
+    processes, values of the same `identity` compute the same; None if nothing tells.
     """
 
     value: Any
     mark: Any
+    identity: str | None = None
 
     def __hash__(self) -> int:
         return id(getattr(self.mark, "__self__", self.mark))
@@ -41,16 +52,161 @@ class ById:
 
 
 KEPT = 8  # programs of each function
+# On processors small programs are as fast with little optimisation, and compiled in half the time.
+QUICK = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 1}
+FEW_NUMBERS = 100_000  # in all arguments together
+
+
+class Program:
+    """A compiled function, whose machine code other processes find by its identity.
+
+    Args:
+        function: of trees of arrays.
+        identity: what stands for all that the function computes, here and in other processes; None
+            if nothing does, and it is then found by what is traced, as JAX finds it.
+    """
+
+    def __init__(self, function: Callable[..., Any], identity: str | None) -> None:
+        self._name = _name(function)
+        self._identity = identity
+        self._traced = jax.jit(function)
+        self._quick = jax.jit(function, compiler_options=_quick_options())
+        self._known: dict[Any, Any] = {}
+        self._lock = threading.Lock()
+
+    def __call__(self, *arguments: Any) -> Any:
+        leaves, structure = jax.tree.flatten(arguments)
+        compiled = self._found(arguments, leaves, structure)
+        return self._chosen(leaves)(*arguments) if compiled is None else compiled(*arguments)
+
+    def _chosen(self, leaves: list[Any]) -> Any:
+        """How it is compiled; within another program it is part of that one."""
+        if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+            return self._traced
+        return self._quick if _is_quick(leaves) else self._traced
+
+    def _found(
+        self,
+        arguments: tuple[Any, ...],
+        leaves: list[Any],
+        structure: Any,
+        *,
+        even_without_file: bool = False,
+    ) -> Any:
+        """The machine code for such arguments; None where it is JAX's to find it."""
+        types, options = executables.types_of(leaves), executables.options_of_jax()
+        if types is None or options is None:
+            return None
+        key = (structure, types, options)
+        if key not in self._known:
+            with self._lock:  # another thread may be at it
+                file = self._file(key)
+                if key not in self._known and (file is not None or even_without_file):
+                    self._known[key] = self._read_or_compiled(file, arguments, leaves)
+        return self._known.get(key)
+
+    def _file(self, key: Any) -> Path | None:
+        """Where the machine code is kept; None if it is not, or by JAX alone."""
+        folder = folder_in_use()
+        if self._identity is None or folder is None:
+            return None
+        told = repr((self._name, self._identity, str(key[0]), *key[1:]))
+        # An address, of an object among the arguments, means nothing in another process.
+        return None if " at 0x" in told else executables.file_of(folder, self._name, told)
+
+    def _read_or_compiled(
+        self, file: Path | None, arguments: tuple[Any, ...], leaves: list[Any]
+    ) -> Any:
+        if file is None:
+            return self._chosen(leaves).lower(*arguments).compile()
+        compiled = executables.read(file, arguments)
+        if compiled is None:
+            with executables.without_jaxs_cache():
+                compiled = self._chosen(leaves).lower(*arguments).compile()
+            # In a thread that the end of the process waits for.
+            threading.Thread(target=executables.write, args=(file, compiled)).start()
+        return compiled
+
+    def prepare(self, *arguments: Any) -> None:
+        """Has the machine code ready for a call with arguments like these, or shapes of them."""
+        self._found(arguments, *jax.tree.flatten(arguments), even_without_file=True)
+
+    def result_shapes(self, *arguments: Any) -> Any:
+        """Shapes and dtypes of what it returns, without tracing it where it is compiled already."""
+        compiled = self._found(arguments, *jax.tree.flatten(arguments))
+        if compiled is None:
+            return jax.eval_shape(self._traced, *arguments)
+        return jax.tree.map(
+            lambda one: jax.ShapeDtypeStruct(one.shape, one.dtype), compiled.out_info
+        )
+
+
+def result_shapes(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What `jax.eval_shape` says, of a function that may be a `Program`."""
+    if isinstance(function, Program):
+        return function.result_shapes(*arguments)
+    return jax.eval_shape(function, *arguments)
+
+
+def _quick_options() -> dict[str, Any]:
+    """`QUICK`, but for what the user has set."""
+    flags = os.environ.get("XLA_FLAGS", "")
+    return {name: value for name, value in QUICK.items() if name not in flags}
+
+
+def _is_quick(leaves: list[Any]) -> bool:
+    few = sum(getattr(leaf, "size", 1) for leaf in leaves) <= FEW_NUMBERS
+    return few and jax.default_backend() == "cpu"
+
+
+def _name(function: Any) -> str:
+    return getattr(function, "func", function).__name__
+
+
+def _identity(function: Any, fixed: tuple[Any, ...]) -> str | None:
+    """What stands for a function of marginax and what is fixed in it, in any process."""
+    function = getattr(function, "func", function)
+    parts = [_identity_of(part) for part in fixed]
+    if any(part is None for part in parts):
+        return None
+    return repr((function.__module__, function.__qualname__, *parts))
+
+
+def _identity_of(part: Any) -> str | None:
+    if isinstance(part, ById):
+        return part.identity
+    if part is None or isinstance(part, bool | int | float | str):
+        return repr(part)
+    if isinstance(part, tuple):
+        inside = [_identity_of(one) for one in part]
+        return None if any(one is None for one in inside) else repr(inside)
+    # Of marginax, whose version is known; but not one made within a function, of whatever.
+    name = f"{getattr(part, '__module__', '')}.{getattr(part, '__qualname__', '<locals>')}"
+    return name if name.startswith("marginax.") and "<locals>" not in name else None
+
+
+def program(*fixed: Any) -> Callable[[Callable[..., Any]], Program]:
+    """Makes a `Program` of a function within another, which is all of that function's arguments.
+
+    Args:
+        fixed: everything that the inner function takes from the outer one: values of `ById`,
+            numbers, words and functions at the top of a module.
+    """
+
+    def compiled(function: Callable[..., Any]) -> Program:
+        return Program(function, _identity(function, fixed))
+
+    return compiled
 
 
 def recent(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`recent(function)(*fixed)` is `jax.jit` of function with its first arguments fixed.
+    """`recent(function)(*fixed)` is a `Program` of function with its first arguments fixed.
 
     The same `fixed` gives the same compiled program, until `KEPT` others have been asked for.
     """
 
     @lru_cache(KEPT)
-    def program(*fixed: Any) -> Any:
-        return jax.jit(partial(function, *fixed))
+    def fixed_program(*fixed: Any) -> Any:
+        return program(*fixed)(partial(function, *fixed))
 
-    return program
+    return fixed_program

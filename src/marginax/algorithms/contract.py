@@ -28,6 +28,7 @@ class _Parts(NamedTuple):
     blocks: Any = "whole"
     reset_on_backtrack: tuple[str, ...] = ()
     replicated: tuple[str, ...] = ("theta",)
+    identity: str | None = None
 
 
 class Algorithm(_Parts):
@@ -53,6 +54,9 @@ class Algorithm(_Parts):
             back with a smaller step: momenta, velocities, look-aheads. All others are kept.
         replicated: fields of the State that are whole on every device of a mesh: theta, and what
             belongs to it. In all others, what has the shape of the particles lies as they do.
+        identity: what other processes, too, know an algorithm by that computes the same on the same
+            model, so that they find what was compiled for it; None if its trace alone tells. A copy
+            with other fields has none, unless it is given one.
     """
 
     __slots__ = ()
@@ -61,6 +65,7 @@ class Algorithm(_Parts):
         """A copy with other fields; without `rescale` if the step is another and it is not."""
         if changes.get("step", self.step) is not self.step:
             changes.setdefault("rescale", None)
+        changes.setdefault("identity", None)
         return super()._replace(**changes)
 
     __replace__ = _replace  # of `copy.replace`

@@ -14,7 +14,7 @@ from marginax.cli.about import versions
 from marginax.cli.datafile import Columns, by_group, listed, read_table
 from marginax.cli.messages import errors, one_line, warnings_as_notes
 from marginax.cli.modelfile import Model, load_model, problem_of, read_settings
-from marginax.cli.writing import check_writable, write_results
+from marginax.cli.writing import check_writable, import_ahead, write_results
 from marginax.errors import CheckpointError
 from marginax.fitting.fitter import fit
 from marginax.fitting.result import Fit
@@ -70,6 +70,7 @@ def fit_from_files(asked: Request) -> int:
         _say(f"Fitting {model.name}() of {model.path}: {_size(problem)}.")
         _say("Every stage compiles first. Ctrl-C ends one early and keeps what there is.")
         began = time.perf_counter()
+        import_ahead()
         fitted = _fitted(problem, asked, out)
         about = _about(asked, model, settings, out, rows, remarks)
         skipped = write_results(fitted, about, out, lambda: typer.echo(f"\n{fitted}\n"))

@@ -1,11 +1,14 @@
 """The files of a fit, each written whole or not at all, and what had to be left out."""
 
 import base64
+import contextlib
 import errno
+import importlib
 import io
 import json
 import math
 import tempfile
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,10 +17,12 @@ from marginax._core.files import write_atomically
 from marginax.cli.messages import one_line
 from marginax.cli.page import Panel, page
 from marginax.fitting.result import Fit
+from marginax.interop.arviz import write_netcdf
 
-__all__ = ["check_writable", "summary_of", "write_results", "write_whole"]
+__all__ = ["check_writable", "import_ahead", "summary_of", "write_results", "write_whole"]
 
 DOTS = 150  # of the figure, per inch
+PACKED = {"compress_level": 3}  # quickly; pictures of lines are small anyway
 
 
 def check_writable(folder: Path) -> None:
@@ -46,6 +51,17 @@ def write_whole(path: Path, write: Callable[[Path], Any]) -> None:
             error.errno or errno.EIO,
             f"Cannot write {path}: {reason}. Free some space, or choose another place with --out.",
         ) from error
+
+
+def import_ahead() -> None:
+    """Starts to import what drawing and writing need, while something else computes."""
+
+    def work() -> None:
+        for name in ("matplotlib.figure", "matplotlib.backends.backend_agg", "h5netcdf"):
+            with contextlib.suppress(Exception):  # said where it is missed
+                importlib.import_module(name)
+
+    threading.Thread(target=work, name="marginax imports ahead").start()
 
 
 def write_results(
@@ -116,8 +132,7 @@ def _try(name: str, write: Callable[[], Any]) -> list[str]:
 
 
 def _write_posterior(fit: Fit, path: Path) -> None:
-    exported = fit.to_arviz()
-    write_whole(path, lambda partial: exported.to_netcdf(str(partial)))
+    write_whole(path, lambda partial: write_netcdf(fit, partial))
 
 
 def _draw(fit: Fit, path: Path) -> list[Panel]:
@@ -125,18 +140,19 @@ def _draw(fit: Fit, path: Path) -> list[Panel]:
     from PIL import Image  # which comes with matplotlib
 
     figure, drawn = fit.plot(), io.BytesIO()
-    figure.savefig(drawn, format="png", dpi=DOTS)
+    figure.savefig(drawn, format="png", dpi=DOTS, pil_kwargs=PACKED)
     write_whole(path, lambda partial: partial.write_bytes(drawn.getvalue()))
-    # Drawn once, and cut: drawing takes longer than the fit's own arithmetic.
+    # Drawn once, and cut into the cells of its grid: drawing takes longer than the fit's own
+    # arithmetic, and so does looking for the edges of what was drawn.
     whole = Image.open(drawn)
     panels = []
     for ax in figure.axes:
-        box = ax.get_tightbbox().transformed(figure.dpi_scale_trans.inverted()).padded(0.05)
-        left, right = (round(DOTS * x) for x in (box.x0, box.x1))
-        upper, lower = (whole.height - round(DOTS * y) for y in (box.y1, box.y0))
-        edges = (max(left, 0), max(upper, 0), min(right, whole.width), min(lower, whole.height))
+        grid, cell = ax.get_gridspec(), ax.get_subplotspec()
+        width, height = whole.width / grid.ncols, whole.height / grid.nrows
+        left, top = round(cell.colspan.start * width), round(cell.rowspan.start * height)
         picture = io.BytesIO()
-        whole.crop(edges).save(picture, format="png")
+        edges = (left, top, round(left + width), round(top + height))
+        whole.crop(edges).save(picture, format="png", **PACKED)
         text = base64.b64encode(picture.getvalue()).decode()
-        panels.append(Panel(ax.get_title(), text, float(box.width)))
+        panels.append(Panel(ax.get_title(), text, width / DOTS))
     return panels

@@ -11,17 +11,21 @@ the cloud over the true one, where coordinates are uncorrelated or S is proporti
 What it cannot see is correlation that the blocks of a kernel cut: see `cross_block_curvature`.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from marginax._core import partition, trees
 from marginax._core.checks import check_start
 from marginax._core.linalg import centered, matmul, variances
 from marginax._core.partition import BlockSpec
+from marginax._core.programs import ById, recent
 from marginax.flows.scores import latent_scores
+from marginax.model.log_joint import as_log_joint
 from marginax.typing import Data, Latent, LogDensity, Particles, Theta
 
 __all__ = ["SteinSummary", "effective_dimension", "spread", "stein_ratio", "summarize"]
@@ -68,12 +72,22 @@ def stein_ratio(
         [0.5, 2.0]
     """
     theta, particles = check_start(theta, particles)
-    scores = latent_scores(log_joint, theta, particles, data)
+    fixed = ById(log_joint, mark=log_joint, identity=as_log_joint(log_joint).identity)
+    arrays = all(isinstance(leaf, np.ndarray | jax.Array) for leaf in jax.tree.leaves(data))
+    program = _ratio_program(fixed) if arrays else partial(_ratio, fixed)
+    return program(theta, particles, data)
+
+
+def _ratio(log_joint: ById, theta: Theta, particles: Particles, data: Data) -> Latent:
+    scores = latent_scores(log_joint.value, theta, particles, data)
     return jax.tree.map(
         lambda x, s: -jnp.mean(s * (x - jnp.mean(x, axis=0, keepdims=True)), axis=0),
         particles,
         scores,
     )
+
+
+_ratio_program = recent(_ratio)
 
 
 def summarize(ratio: Latent, blocks: BlockSpec = "leading") -> SteinSummary:

@@ -23,8 +23,10 @@ from jax.sharding import Mesh
 
 from marginax._core.disk_cache import kept_on_disk
 from marginax._core.memory import memory_explained
+from marginax._core.programs import program
 from marginax.algorithms.contract import Algorithm
 from marginax.fitting import stages
+from marginax.fitting.ahead import compile_ahead
 from marginax.fitting.arguments import check_fit
 from marginax.fitting.interrupts import ended_by_ctrl_c, kept, unless_interrupted
 from marginax.fitting.particles import run_particles
@@ -34,6 +36,7 @@ from marginax.fitting.starts import Starts, climb_starts, overdispersed
 from marginax.fitting.strategies import RunOptions, choose_strategy
 from marginax.fitting.warnings import has_converged, notes_on, warnings_of
 from marginax.kernels import Kernel
+from marginax.model.model_key import models_as_they_are
 from marginax.model.problem import Problem, in_double_precision
 from marginax.running.checkpoints import Checkpoint
 from marginax.running.progress import ctrl_c_noticed, stage
@@ -130,6 +133,7 @@ class _Asked(NamedTuple):
     draw_posterior: bool
 
 
+@models_as_they_are()
 def _fit(problem: Problem, key: Key, asked: _Asked) -> Fit:
     """Stage by stage, in the precision that JAX has now."""
     options = asked.options
@@ -140,6 +144,8 @@ def _fit(problem: Problem, key: Key, asked: _Asked) -> Fit:
         check_mesh_divides(options.mesh, plan.num_particles, problem.num_groups)
         strategy = choose_strategy(problem, plan, theta_key, options.mesh)
         starts = Starts(overdispersed(problem, theta_key, asked.num_starts))
+        if asked.algorithm is None and strategy.follow is None and not options.mesh:
+            compile_ahead(problem, plan, draws=asked.draw_posterior)
         if asked.compute_likelihood:
             starts = climb_starts(problem, strategy, starts.thetas, options.mesh)
     if starts.function is not None:
@@ -193,7 +199,7 @@ def _fit(problem: Problem, key: Key, asked: _Asked) -> Fit:
         )
 
 
-@jax.jit
+@program()
 def _keys(key: Key) -> tuple[Key, Key, Key, Key]:
     """Of the starts' theta and particles, the run and the draws; in one program."""
     start_key, run_key, draw_key = jax.random.split(key, 3)

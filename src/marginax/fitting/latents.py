@@ -47,8 +47,7 @@ def random_effects(
     deviation.
     """
     check_level(level)
-    transforms = jax.tree.leaves(problem.latent_transforms, is_leaf=is_transform)
-    on_the_reals = all(one is identity for one in transforms)
+    on_the_reals = _on_the_reals(problem)
     if posterior is not None and not (on_the_reals and likelihood is not None):
         return _of_draws(constrained_draws(problem, posterior), level)
     if likelihood is None:
@@ -57,6 +56,10 @@ def random_effects(
             "compute_likelihood=False and draw_posterior=False. Fit again without one of these."
         )
     half = NormalDist().inv_cdf(0.5 + level / 2)
+    if on_the_reals:
+        center, spread = likelihood.mean, likelihood.sd
+        parts = (center, spread, center - half * spread, center + half * spread)
+        return RandomEffects(*(_latent_of(problem, part) for part in parts))
 
     def constrained(flat: Array) -> Latent:
         return problem.constrained_latent(to_latent(problem, flat))
@@ -69,10 +72,22 @@ def random_effects(
 
 def constrained_draws(problem: Problem, posterior: Posterior) -> PyTree:
     """Draws, constrained, as a tree like the latent: [chains, draws, ...] in every leaf."""
+    if _on_the_reals(problem):
+        return _latent_of(problem, posterior.draws)
     convert = jax.vmap(
         jax.vmap(lambda flat: problem.constrained_latent(partial(to_latent, problem)(flat)))
     )
-    return convert(_like(problem, posterior.draws))
+    return jax.jit(convert)(_like(problem, posterior.draws))
+
+
+def _latent_of(problem: Problem, flat: np.ndarray) -> Latent:
+    """Flat latents [..., blocks, size] that are on the reals as they are, as trees."""
+    return jax.tree.map(jnp.asarray, to_latent(problem, flat))
+
+
+def _on_the_reals(problem: Problem) -> bool:
+    transforms = jax.tree.leaves(problem.latent_transforms, is_leaf=is_transform)
+    return all(one is identity for one in transforms)
 
 
 def _of_draws(draws: PyTree, level: float) -> RandomEffects:

@@ -19,7 +19,8 @@ from jaxtyping import Array
 
 from marginax._core import partition, trees
 from marginax._core.partition import BlockSpec
-from marginax._core.programs import KEPT, ById
+from marginax._core.programs import KEPT, ById, program
+from marginax._core.random_numbers import standard_normal
 from marginax.algorithms import Algorithm, mpgd, tuning_free
 from marginax.algorithms._tuning_free import LARGEST_DENSE
 from marginax.flows.scores import mean_log_joint
@@ -138,9 +139,16 @@ def _tuning_free(
     problem: Problem, blocks: BlockSpec | None, kernel: Kernel | None
 ) -> tuple[Algorithm, Algorithm, Algorithm]:
     """For all groups at once, in batches, and in batches with theta held; one of each per model."""
-    make = partial(tuning_free, problem.unconstrained_log_joint, blocks=blocks, kernel=kernel)
+    log_joint = problem.unconstrained_log_joint
+    make = partial(tuning_free, log_joint, blocks=blocks, kernel=kernel)
     held = make(batches=True, theta_optimizer=optax.set_to_zero())
-    return make(), make(batches=True), held
+    each = {"at once": make(), "in batches": make(batches=True), "held": held}
+    if log_joint.identity is not None and kernel is None:
+        each = {
+            name: one._replace(identity=repr((name, blocks, log_joint.identity)))
+            for name, one in each.items()
+        }
+    return each["at once"], each["in batches"], each["held"]
 
 
 def _mpgd(problem: Problem, theta: Theta, particles: Particles) -> Algorithm:
@@ -199,7 +207,7 @@ def start_particles(
         modes: of every start the modes of the blocks, if several are known: particles start in all.
     """
     start = flat_latents(problem, problem.start_latent())
-    z = np.asarray(jax.random.normal(key, (num_particles, *start.shape), start.dtype))
+    z = np.asarray(standard_normal(key, (num_particles, *start.shape), start.dtype))
     if problem.latent_size > LARGEST_DENSE:
         clouds = [_around_start(problem, theta, z) for theta in thetas]
     else:
@@ -248,7 +256,7 @@ def _spread_at(bare: ById) -> Any:
     """1 / sqrt of the absolute curvature along every latent, from one random probe."""
     log_densities = bare.value.log_densities
 
-    @jax.jit
+    @program(bare)
     def spread(theta: Array, x: Array, data: Data) -> Array:
         probe = jax.random.rademacher(jax.random.key(0), x.shape, x.dtype)
         gradient = jax.grad(lambda x: jnp.sum(log_densities(theta, x, data)))

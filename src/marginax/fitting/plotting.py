@@ -11,6 +11,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import PyTree
 
 from marginax.diagnostics.measures import stein_ratio
+from marginax.model.model_key import shared_model
 from marginax.model.parameter_table import displayed
 
 __all__ = ["plot_fit"]
@@ -111,9 +112,8 @@ def _intervals(fit: Any, ax: Any) -> None:
 def _stein_ratios(fit: Any, ax: Any) -> None:
     """The Stein ratio of every latent coordinate of the cloud the estimate came from."""
     theta = jax.tree.map(lambda leaf: leaf[fit.start], fit.run.theta)
-    ratios = stein_ratio(
-        fit.problem.unconstrained_log_joint, theta, fit.particles, fit.problem.data
-    )
+    log_joint = shared_model(fit.problem).unconstrained_log_joint
+    ratios = stein_ratio(log_joint, theta, fit.particles, fit.problem.data)
     values = np.sort(np.asarray(ravel_pytree(ratios)[0]))
     ax.axhspan(0.8, 1.25, color="#DDDDDD", label="believed (0.8 to 1.25)")
     ax.axhline(1, color="black", linewidth=0.6)
@@ -158,9 +158,8 @@ def _predictive(draws: np.ndarray, observed: Any, ax: Any) -> None:
 
 
 def _constrained_history(fit: Any) -> np.ndarray:
-    return np.asarray(
-        jax.vmap(jax.vmap(lambda theta: displayed(fit.problem, theta)))(fit.run.history)
-    )
+    every = jax.vmap(jax.vmap(lambda theta: displayed(fit.problem, theta)))
+    return np.asarray(jax.jit(every)(fit.run.history))
 
 
 def _first_number(fit: Any, tree: PyTree) -> np.ndarray:

@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from marginax._core.checks import check_level
+from marginax._core.disk_cache import kept_on_disk
 from marginax.fitting.latents import (
     RandomEffects,
     constrained_draws,
@@ -251,7 +252,8 @@ class Fit:
 
     def table(self, level: float = 0.95) -> FitTable:
         """Everything that summaries say, as rows and facts: for text, HTML and JSON alike."""
-        return fit_table(self, level)
+        with kept_on_disk():
+            return fit_table(self, level)
 
     def summary(self) -> str:
         """The table a statistician expects, and one clear line."""

@@ -14,6 +14,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
+from marginax._core.random_numbers import standard_normal
 from marginax.fitting.strategies import Strategy
 from marginax.likelihood.climbs import climb_from_starts, is_near
 from marginax.likelihood.methods import choose_likelihood
@@ -122,7 +123,7 @@ def overdispersed(problem: Problem, key: Key, num_starts: int) -> np.ndarray:
     """Starts of theta, flat: the given one first, others a standard normal away on the reals."""
     leaves = jax.tree.leaves(problem.start_theta())
     theta = np.concatenate([np.ravel(leaf) for leaf in leaves]).astype(float)
-    away = np.array(jax.random.normal(key, (num_starts, theta.size)))
+    away = np.array(standard_normal(key, (num_starts, theta.size)))
     away[0] = 0.0
     return theta + away
 

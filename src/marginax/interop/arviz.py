@@ -1,8 +1,14 @@
-"""A fit as an `arviz.InferenceData`: the latents' posterior, the data and the estimate."""
+"""A fit as an `arviz.InferenceData`: the latents' posterior, the data and the estimate.
+
+to_arviz(fit)              in memory
+write_netcdf(fit, path)    the file that ArviZ reads, without importing ArviZ: that takes longer
+than a small fit
+"""
 
 import json
 import warnings
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -11,7 +17,21 @@ from jax.tree_util import tree_flatten_with_path
 from marginax._version import __version__
 from marginax.model.inputs import path_name
 
-__all__ = ["to_arviz"]
+__all__ = ["to_arviz", "write_netcdf"]
+
+
+class _Contents(NamedTuple):
+    """What there is to tell, before it is in anybody's format.
+
+    Attributes:
+        groups: ArviZ's groups of variables by name, in its order.
+        dims: names of the axes of the posterior's variables, after chain and draw.
+        attributes: of the posterior.
+    """
+
+    groups: dict[str, dict[str, np.ndarray]]
+    dims: dict[str, list[str]]
+    attributes: dict[str, Any]
 
 
 def to_arviz(fit: Any) -> Any:
@@ -24,6 +44,47 @@ def to_arviz(fit: Any) -> Any:
             raise ImportError(
                 "to_arviz needs ArviZ. Install it with `pip install 'marginax[arviz]'`."
             ) from None
+    groups, dims, attributes = _contents(fit)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # more chains than draws is no mistake here
+        return arviz.from_dict(**groups, dims=dims, posterior_attrs=attributes)
+
+
+def write_netcdf(fit: Any, path: Path) -> None:
+    """Writes what `to_arviz` returns to a file."""
+    try:
+        import h5netcdf
+    except ImportError:
+        raise ImportError(
+            "This file needs h5netcdf, which comes with ArviZ. Install it with "
+            "`pip install 'marginax[arviz]'`."
+        ) from None
+    groups, dims, attributes = _contents(fit)
+    with h5netcdf.File(path, "w") as file:
+        for group, variables in groups.items():
+            there = file.create_group(group)
+            first = ["chain", "draw"] if group == "posterior" else []
+            there.attrs.update(attributes if group == "posterior" else {})
+            for name, values in variables.items():
+                axes = [*first, *_axes(name, values.ndim - len(first), dims)]
+                for axis, length in zip(axes, values.shape, strict=True):
+                    if axis not in there.dimensions:
+                        there.dimensions[axis] = length
+                        there.create_variable(axis, (axis,), data=np.arange(length))
+                # Not compressed: digits of draws are random, and packing them takes longer.
+                stored = values.astype(np.int8) if values.dtype == bool else values
+                kept = there.create_variable(name, axes, data=stored)
+                if values.dtype == bool:
+                    kept.attrs["dtype"] = "bool"  # as xarray reads it
+
+
+def _axes(name: str, count: int, dims: dict[str, list[str]]) -> list[str]:
+    """Names of the axes of a variable, as ArviZ gives them."""
+    given = dims.get(name, [])[:count]
+    return [*given, *(f"{name}_dim_{i}" for i in range(len(given), count))]
+
+
+def _contents(fit: Any) -> _Contents:
     posterior = _named(fit.posterior, "latent")
     dims = {}
     if fit.problem.num_groups is not None:
@@ -41,15 +102,8 @@ def to_arviz(fit: Any) -> Any:
         "ok": int(fit.ok),
         "warnings": json.dumps(list(fit.warnings)),
     }
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # more chains than draws is no mistake here
-        return arviz.from_dict(
-            posterior=posterior,
-            observed_data=numeric or None,
-            constant_data=estimate,
-            dims=dims,
-            posterior_attrs=attributes,
-        )
+    groups = {"posterior": posterior, "observed_data": numeric, "constant_data": estimate}
+    return _Contents({name: each for name, each in groups.items() if each}, dims, attributes)
 
 
 def _named(tree: Any, base: str) -> dict[str, np.ndarray]:

@@ -16,7 +16,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float
 
 from marginax._core.checks import is_traced
-from marginax._core.programs import KEPT, ById
+from marginax._core.programs import KEPT, ById, program
 from marginax._core.trees import unraveler
 from marginax.likelihood.modes import LogDensities, Top, climb_blocks
 from marginax.model.model_key import shared_model
@@ -52,6 +52,7 @@ class Blocks(NamedTuple):
         divisible: whether the data have a leading axis over blocks, so that some blocks can be
             evaluated alone.
         mesh: over whose devices the groups are spread, if any.
+        identity: of the model, for other processes: see `LogJoint`.
     """
 
     log_densities: Callable[[Array, Array, Any], Array]
@@ -59,23 +60,27 @@ class Blocks(NamedTuple):
     start: Float[Array, "blocks size"]
     divisible: bool
     mesh: Mesh | None = None
+    identity: str | None = None
 
     @property
     def bare(self) -> ById:
         """Without data and start, and equal to others of the same model: to compile for."""
-        return ById(self._replace(data=None, start=cast(Any, None)), mark=self.log_densities)
+        alone = self._replace(data=None, start=cast(Any, None))
+        return ById(alone, mark=self.log_densities, identity=self.identity)
 
 
 def as_blocks(problem: Problem, mesh: Mesh | None = None) -> Blocks:
     """The blocks of a problem, groups spread over the devices of a mesh that has such an axis."""
     mesh = None if problem.num_groups is None else mesh
     start = jax.device_put(flat_latents(problem, problem.start_latent()))
+    model = shared_model(problem)
     return Blocks(
-        _log_densities(shared_model(problem)),
+        _log_densities(model),
         over_groups(mesh, len(start), problem.data),
         over_groups(mesh, len(start), start),
         divisible=problem.group_log_joint is not None,
         mesh=mesh,
+        identity=model.unconstrained_log_joint.identity,
     )
 
 
@@ -100,7 +105,7 @@ def placing(bare: ById) -> Callable[..., Top]:
     """
     blocks = bare.value
 
-    @jax.jit
+    @program(bare)
     def find(theta: Array, start: Array, data: Data) -> Top:
         top = climb_blocks(lambda x: blocks.log_densities(theta, x, data), start[0])
         return jax.tree.map(lambda leaf: leaf[None], top)

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Array
 
 from marginax._core.linalg import solve_positive
-from marginax._core.programs import KEPT, ById
+from marginax._core.programs import KEPT, ById, program
 from marginax.likelihood.blocks import Blocks
 from marginax.likelihood.jumps import Jumps, jump, jumps_between
 from marginax.likelihood.modes import Laplace, LogDensities
@@ -140,7 +140,7 @@ def _chains(bare: ById, with_mala: bool, num_draws: int) -> Callable[..., tuple[
     """Warm-up with adaptation, then sampling; blocks and chains side by side."""
     method = _method(with_mala)
 
-    @jax.jit
+    @program(bare, with_mala, num_draws)
     def sample(theta: Array, proposal: Proposal, u: Array, key: Key, data: Data) -> Any:
         num_chains, num_blocks, size = u.shape
         at = _first_mode(proposal)

@@ -22,8 +22,10 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from marginax._core.processes import whole
-from marginax._core.programs import KEPT, ById
+from marginax._core.programs import KEPT, ById, program
+from marginax._core.random_numbers import split_key
 from marginax.likelihood.blocks import MOST_POINTS, Blocks, chunk_of, in_chunks
+from marginax.likelihood.modes import Laplace
 from marginax.likelihood.proposals import Proposal, inverses, proposer
 from marginax.likelihood.quadrature import (
     BEND,
@@ -34,7 +36,7 @@ from marginax.likelihood.quadrature import (
 )
 from marginax.typing import Data, Key
 
-__all__ = ["can_use_grid", "grid_draws"]
+__all__ = ["can_use_grid", "grid_draws", "prepare_grid_draws"]
 
 # Spacing and reach of t by dimension: wide cells are rejected more often, far ones cost.
 CELLS = {1: (0.25, 16.0), 2: (0.4, 10.4), 3: (0.6, 7.2)}
@@ -78,11 +80,12 @@ def grid_draws(
 
     def draw(theta: np.ndarray, modes: Array, key: Key) -> tuple[np.ndarray, float]:
         chunks = in_chunks(blocks, max(len(modes) * len(rule.nodes), proposals))
-        keys = jax.random.split(key, len(chunks))
+        keys = split_key(key, len(chunks))
         parts = []
         for place, rows in enumerate(chunks):
             proposal, _ = propose(theta, modes[:, rows], rows)
-            drawn, accepted = sample(theta, proposal, keys, place, chunk_of(blocks, rows))
+            at = np.int32(place)
+            drawn, accepted = sample(theta, proposal, keys, at, chunk_of(blocks, rows))
             parts.append((whole(drawn), whole(accepted)))
         draws, acceptance = zip(*parts, strict=True)
         return np.concatenate(draws, axis=2), float(np.mean(np.concatenate(acceptance)))
@@ -90,11 +93,26 @@ def grid_draws(
     return draw
 
 
+def prepare_grid_draws(blocks: Blocks, num_chains: int, num_draws: int, num_theta: int) -> None:
+    """Has ready what draws of blocks with one mode each compile, if all fit into one chunk."""
+    num_blocks, size = blocks.start.shape
+    sample = _compiled(blocks.bare, size, num_chains, num_draws)
+
+    def shape(*sizes: int) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(sizes, blocks.start.dtype)
+
+    at = Laplace(shape(1, num_blocks, size), shape(1, num_blocks, size, size), shape(1, num_blocks))
+    keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), 1))
+    sample.prepare(
+        shape(num_theta), Proposal(at, shape(1, num_blocks)), keys, np.int32(0), blocks.data
+    )
+
+
 @lru_cache(KEPT)
 def _compiled(bare: ById, size: int, num_chains: int, num_draws: int) -> Callable[..., Any]:
     blocks, rule = bare.value, far_reaching(size, *CELLS[size])
 
-    @jax.jit
+    @program(bare, size, num_chains, num_draws)
     def sample(theta: Array, proposal: Proposal, keys: Array, place: Array, data: Data) -> Any:
         cells = _cells(blocks, theta, proposal, data, rule)
         cell_key, inside_key, accept_key = jax.random.split(keys[place], 3)

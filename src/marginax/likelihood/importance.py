@@ -19,7 +19,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array
 
 from marginax._core.linalg import cholesky, lower_solve
-from marginax._core.programs import KEPT, ById
+from marginax._core.programs import KEPT, ById, program
 from marginax.likelihood.blocks import MOST_LATENTS, Blocks, as_blocks, chunk_of, in_chunks
 from marginax.likelihood.importance_weights import (
     Draws,
@@ -124,20 +124,20 @@ def _compiled(bare: ById) -> tuple[Any, Any, Any]:
         logs = ratios_of(blocks, theta, proposal._replace(at=at), data, draws).logs
         return jnp.sum(jax.nn.logsumexp(logs, axis=1)) - len(logs) * math.log(logs.shape[1])
 
-    @jax.jit
+    @program(bare)
     def value_and_gradient(
         theta: Array, proposal: Proposal, data: Any, draws: StandardDraws
     ) -> Any:
         return jax.value_and_grad(following)(theta, proposal, data, draws)
 
-    @jax.jit
+    @program(bare)
     def known_curvature(theta: Array, modes: Array, data: Any) -> Array:
         def known(theta: Array) -> Array:
             return jnp.sum(blocks.log_densities(theta, modes[0], data))
 
         return jnp.abs(jnp.diag(jax.hessian(known)(theta)))
 
-    @jax.jit
+    @program(bare)
     def weigh(theta: Array, proposal: Proposal, data: Any, draws: StandardDraws) -> Ratios:
         return ratios_of(blocks, theta, proposal, data, draws)
 

@@ -15,11 +15,10 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from marginax._core.programs import KEPT, ById
+from marginax._core.programs import KEPT, ById, program
 from marginax.likelihood.blocks import Blocks, chunk_of, in_chunks, placing
 from marginax.typing import Data
 
@@ -107,7 +106,7 @@ def _on_points(bare: ById) -> Callable[..., Array]:
     """The log densities of blocks of one latent at points [n, blocks]."""
     blocks = bare.value
 
-    @jax.jit
+    @program(bare)
     def on_points(theta: Array, points: Array, data: Data) -> Array:
         return jax.vmap(lambda x: blocks.log_densities(theta, x[:, None], data))(points)
 
@@ -121,7 +120,7 @@ def _peaks(blocks: Blocks, theta: np.ndarray, known: _Known) -> list[np.ndarray]
     on_grid = _on_points(blocks.bare)
     values = np.concatenate(
         [
-            np.asarray(on_grid(jnp.asarray(theta), points[:, rows], chunk_of(blocks, rows)))
+            np.asarray(on_grid(theta, points[:, rows], chunk_of(blocks, rows)))
             for rows in in_chunks(blocks, len(GRID))
         ],
         axis=1,
@@ -193,7 +192,7 @@ def _as_starts(known: _Known) -> Array:
     padded = np.concatenate([order, np.zeros((count, order.shape[1]), int)])[:count]
     absent = np.isneginf(np.take_along_axis(mass, padded, axis=0))
     padded = np.where(absent, 0, padded)
-    return jnp.asarray(np.take_along_axis(known.mode, padded[:, :, None], axis=0))
+    return jax.device_put(np.take_along_axis(known.mode, padded[:, :, None], axis=0))
 
 
 def _dispersed(known: _Known, rng: np.random.Generator, round_number: int) -> list[np.ndarray]:

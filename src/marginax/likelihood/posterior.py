@@ -15,13 +15,20 @@ from jaxtyping import Array
 from marginax.diagnostics.mixing import mixing
 from marginax.likelihood.blocks import MOST_LATENTS, Blocks, as_blocks
 from marginax.likelihood.chains import chain_draws, has_chains, with_mala
-from marginax.likelihood.grid_draws import can_use_grid, grid_draws
+from marginax.likelihood.grid_draws import can_use_grid, grid_draws, prepare_grid_draws
 from marginax.likelihood.modes import Laplace
 from marginax.likelihood.proposals import Proposal, as_modes, proposer
 from marginax.model.problem import Problem
 from marginax.typing import Key
 
-__all__ = ["MOST_CHAINS", "Posterior", "can_draw", "posterior_sampler", "too_many_latents"]
+__all__ = [
+    "MOST_CHAINS",
+    "Posterior",
+    "can_draw",
+    "posterior_sampler",
+    "prepare_draws",
+    "too_many_latents",
+]
 
 MOST_CHAINS, FEWEST_CHAINS = 20, 8
 LONGEST, SHORTEST = 250, 50  # draws of a chain
@@ -95,6 +102,13 @@ def posterior_sampler(problem: Problem) -> Callable[..., Posterior]:
         return _judged(*from_chains(jnp.asarray(theta), proposal, cloud, key), method)
 
     return of_many
+
+
+def prepare_draws(problem: Problem) -> None:
+    """Has ready what `posterior_sampler` compiles for blocks of few latents with one mode each."""
+    blocks = as_blocks(problem)
+    if can_use_grid(blocks.start.shape[1]):
+        prepare_grid_draws(blocks, *_room(blocks.start.size), problem.num_parameters)
 
 
 def _whitening(blocks: Blocks) -> Callable[[np.ndarray, Array, Array | None], Proposal]:

@@ -28,7 +28,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
 from marginax._core.processes import whole
-from marginax._core.programs import KEPT, ById
+from marginax._core.programs import KEPT, ById, program
 from marginax.likelihood.blocks import Blocks, as_blocks, chunk_of, finite_values, in_chunks
 from marginax.likelihood.mode_search import mode_search
 from marginax.likelihood.newton import Local
@@ -227,7 +227,7 @@ def quadrature_likelihood(
         parts, onwards = [], []
         for rows in in_chunks(blocks, len(modes) * len(rule.nodes)):
             proposal, further = propose(theta, modes[:, rows], rows)
-            parts.append(local(jnp.asarray(theta), proposal, chunk_of(blocks, rows)))
+            parts.append(local(theta, proposal, chunk_of(blocks, rows)))
             onwards.append(further)
         values, gradients, hessians = zip(*jax.device_get(parts), strict=True)
         return Local(
@@ -240,7 +240,7 @@ def quadrature_likelihood(
     def by_chunks(program: Any, theta: np.ndarray, modes: Array, by: Rule) -> list[Any]:
         return [
             program(
-                jnp.asarray(theta),
+                theta,
                 propose(theta, modes[:, rows], rows)[0],
                 chunk_of(blocks, rows),
             )
@@ -298,7 +298,7 @@ def _compiled(bare: ById, order: int | None, rung: int) -> tuple[Any, Any, Any]:
     def rule_of(rung: int, proposal: Proposal) -> Rule:
         return rules(proposal.at.mode.shape[-1], order)[rung]
 
-    @jax.jit
+    @program(bare, order, rung)
     def local(theta: Array, proposal: Proposal, data: Any) -> Any:
         rule = rule_of(rung, proposal)
 
@@ -309,7 +309,7 @@ def _compiled(bare: ById, order: int | None, rung: int) -> tuple[Any, Any, Any]:
         hessian, (value, slope) = jax.jacfwd(gradient, has_aux=True)(theta)
         return value, slope, hessian
 
-    @jax.jit
+    @program(bare, order, rung)
     def two_rules(theta: Array, proposal: Proposal, data: Any) -> Any:
         scores, moments = zip(
             *(
@@ -320,7 +320,7 @@ def _compiled(bare: ById, order: int | None, rung: int) -> tuple[Any, Any, Any]:
         )
         return *moments, scores[1] - scores[0]
 
-    @jax.jit
+    @program(bare, order, rung)
     def value(theta: Array, proposal: Proposal, data: Any) -> Any:
         return total(theta, proposal, data, rule_of(rung, proposal))[0]
 

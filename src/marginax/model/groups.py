@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from marginax._core.at_start import check_shapes
-from marginax._core.checks import check_scalar
+from marginax._core.checks import check_scalar, is_traced
 from marginax._core.precision import as_numbers
 from marginax.model.slips import moved
 from marginax.typing import Data, Latent, LogDensity, Theta
@@ -124,9 +124,15 @@ def shared_axis(data: Data) -> int:
     return int(num_groups)
 
 
+def _first_row(leaf: Any) -> Any:
+    # On a processor memory is shared, and NumPy compiles nothing.
+    on_host = jax.default_backend() == "cpu" and not is_traced(leaf)
+    return jax.device_put(np.asarray(leaf)[0]) if on_host else leaf[0]
+
+
 def check_one_number(log_joint: LogDensity, theta: Theta, latent: Latent, data: Data) -> None:
     """The sum over groups would hide a group's log joint that is not one number."""
-    one = jax.tree.map(lambda leaf: leaf[0], data)
+    one = jax.tree.map(_first_row, data)
     value = check_shapes(log_joint, theta, latent, one, "log_joint of one group")
     shape = getattr(value, "shape", ())
     if shape != ():

@@ -53,11 +53,14 @@ class LogJoint:
         function: `function(theta, latent, data)`, the log density of ONE latent and the data.
         batching: how batches of observations or of groups are taken; None if they cannot be.
         blocks: into which blocks the latent falls, as for `kernels.blockwise`.
+        identity: what other processes, too, know a density by that computes the same, so that they
+            find what was compiled for it; None if it is known by its trace alone.
     """
 
     function: LogDensity
     batching: Batching | None = None
     blocks: Any = "whole"
+    identity: str | None = None
 
     def __call__(self, theta: Theta, latent: Latent, data: Data) -> Array:
         """log p_theta(x, y)."""
@@ -76,7 +79,7 @@ class LogJoint:
             >>> half(0.0, jnp.asarray(2.0), None).item(), half.blocks
             (-1.0, 'leaves')
         """
-        return replace(self, function=function)
+        return replace(self, function=function, identity=None)
 
     @property
     def num_groups(self) -> int | None:

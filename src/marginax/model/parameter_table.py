@@ -17,7 +17,7 @@ from jax.tree_util import tree_flatten_with_path
 from jaxtyping import Array, Float
 
 from marginax._core.disk_cache import kept_on_disk
-from marginax._core.programs import KEPT, ById
+from marginax._core.programs import KEPT, ById, recent
 from marginax._core.trees import unraveler
 from marginax.model.inputs import path_name
 from marginax.model.problem import Problem
@@ -164,23 +164,32 @@ def intervals(
     problem: Problem, estimates: np.ndarray, errors: np.ndarray, quantile: float
 ) -> np.ndarray:
     """Estimates plus and minus errors, made where numbers are unbounded and mapped back: [n, 2]."""
+    leaves = list(_leaves(problem))
+    transforms = tuple(ById(transform, mark=transform) for _, transform, _, _ in leaves)
+    sizes = tuple(_values(transform, constrained).size for _, transform, constrained, _ in leaves)
+    dtype = jnp.result_type(float)
+    table = _ends(transforms, sizes)(estimates.astype(dtype), (quantile * errors).astype(dtype))
+    return np.sort(np.asarray(table, float), axis=1)
+
+
+def _both_ends(
+    transforms: tuple[ById, ...], sizes: tuple[int, ...], estimates: Array, halves: Array
+) -> Array:
+    """One program of all small operations, for all problems with the same transforms."""
     ends, at = [], 0
-    for _, transform, constrained, _ in _leaves(problem):
-        size = _values(transform, constrained).size
-        here, error = estimates[at : at + size], errors[at : at + size]
-        stretch, back = _scale(transform)
-        at_here = jnp.asarray(here, float)
+    for transform, size in zip(transforms, sizes, strict=True):
+        here, half = estimates[at : at + size], halves[at : at + size]
+        stretch, back = _scale(transform.value)
         # Number by number, so that one direction tells all derivatives.
-        middle, slope = map(np.asarray, jax.jvp(stretch, (at_here,), (jnp.ones_like(at_here),)))
-        half = quantile * error * np.abs(slope)
-        for sign in (-1, 1):
-            # An unbounded error means the whole of what is allowed.
-            ends.append((at, sign, np.asarray(back(jnp.asarray(middle + sign * half)))))
+        middle, slope = jax.jvp(stretch, (here,), (jnp.ones_like(here),))
+        # An unbounded error means the whole of what is allowed.
+        away = half * jnp.abs(slope)
+        ends.append(jnp.stack([back(middle - away), back(middle + away)], axis=1))
         at += size
-    table = np.zeros((at, 2))
-    for first, sign, values in ends:
-        table[first : first + len(values), (sign + 1) // 2] = values
-    return np.sort(table, axis=1)
+    return jnp.concatenate(ends)
+
+
+_ends = recent(_both_ends)
 
 
 def _leaves(problem: Problem) -> Iterator[tuple[str, Transform, Any, Any]]:

@@ -83,6 +83,8 @@ class Problem:
     group_log_joints: LogDensity | None = None
     notes: tuple[str, ...] = ()
     loses_digits: list[str] = field(init=False, repr=False, default_factory=list)
+    # Of a model without data, whose programs other processes may have compiled: see `LogJoint`.
+    _identity: str | None = field(init=False, repr=False, default=None)
     # As it was given, what was rounded when it became JAX's: of theta, latent and data.
     _exact: Mapping[str, Any] = field(init=False, repr=False, default_factory=dict)
 
@@ -213,7 +215,7 @@ class Problem:
         """
         blocks: Any = "whole" if self.latent_blocks is None else self.latent_blocks
         blocks = blocks if self.num_groups is None else "leading"
-        return LogJoint(self._unconstrained_density, self.batching, blocks)
+        return LogJoint(self._unconstrained_density, self.batching, blocks, self._identity)
 
     def _unconstrained_density(self, theta: Theta, latent: Latent, data: Data) -> Array:
         if self.num_groups is not None:
@@ -275,15 +277,20 @@ class Problem:
         """The model alone, for what is compiled and kept: data is handed to it anyway."""
         return _changed(self, data=None)
 
-    def traced_once(self) -> "Problem":
-        """The same with the user's function under `jit`: all programs share what JAX saw of it."""
+    def traced_once(self, identity: str | None) -> "Problem":
+        """The same with the user's function under `jit`: all programs share what JAX saw of it.
+
+        Args:
+            identity: of what it computes.
+        """
         name = "log_joint" if self.group_log_joints is None else "group_log_joints"
         name = name if self.group_log_joint is None else "group_log_joint"
         function = getattr(self, name)
         if isinstance(function, LogJoint):  # which says more than it computes
             return self
         # A new function: one that JAX knows comes with the values that global variables had then.
-        return _changed(self, **{name: jax.jit(lambda *parts: function(*parts))})
+        once = jax.jit(lambda *parts: function(*parts))
+        return _changed(self, **{name: once, "_identity": identity})
 
     @property
     def batching(self) -> Batching | None:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 from marginax._core.processes import agreed
 from marginax.errors import CheckpointError
@@ -29,6 +30,7 @@ __all__ = [
     "count_blocks",
     "counts_for_device",
     "drive",
+    "magnitudes",
     "sizes",
 ]
 
@@ -286,9 +288,21 @@ def counts_for_device(
     return first_step.astype(np.int32), num_steps.astype(np.int32), factor.astype(dtype)
 
 
-_sizes = jax.jit(jax.vmap(lambda theta, particles: magnitude((theta, particles))))
+def magnitudes(state: Any) -> Array:
+    """The largest absolute value in each start."""
+    return jax.vmap(lambda *iterates: magnitude(iterates))(state.theta, state.particles)
+
+
+_magnitudes = jax.jit(lambda theta, particles: magnitudes(_Iterates(theta, particles)))
+
+
+class _Iterates(NamedTuple):
+    """Of a state what every algorithm has."""
+
+    theta: Any
+    particles: Any
 
 
 def sizes(state: Any) -> np.ndarray:
-    """The largest absolute value in each start."""
-    return np.asarray(jax.device_get(_sizes(state.theta, state.particles)))
+    """The same on the host."""
+    return np.asarray(jax.device_get(_magnitudes(state.theta, state.particles)))

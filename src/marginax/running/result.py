@@ -183,7 +183,7 @@ def result_of(
         theta=theta,
         particles=state.particles,
         state=state,
-        history=jax.tree.map(lambda leaf: jnp.asarray(leaf[:, :num_blocks]), log.records),
+        history=jax.tree.map(lambda leaf: jax.device_put(leaf[:, :num_blocks]), log.records),
         status=next((status for status in statuses if status != "converged"), "converged"),
         reason=reason,
         num_steps=int(log.num_steps.max()),

@@ -21,12 +21,11 @@ from jaxtyping import Array, PyTree
 from marginax._core.disk_cache import kept_on_disk
 from marginax._core.memory import memory_explained
 from marginax._core.processes import last_words, spans_processes
-from marginax._core.programs import ById
+from marginax._core.programs import result_shapes
 from marginax.algorithms.contract import Algorithm, check_algorithm
 from marginax.errors import RunError
 from marginax.running import stopping
 from marginax.running.arguments import (
-    Sizes,
     as_data,
     check_backtracking,
     check_declared,
@@ -36,6 +35,7 @@ from marginax.running.arguments import (
     start_axis,
 )
 from marginax.running.backtracking import reset_at_rest
+from marginax.running.block_programs import block_of_steps, first_state, keys_of
 from marginax.running.checkpoints import (
     Checkpoint,
     Store,
@@ -43,12 +43,18 @@ from marginax.running.checkpoints import (
     open_store,
     run_fingerprints,
 )
-from marginax.running.loop import Position, Setup, count_blocks, counts_for_device, drive, sizes
+from marginax.running.loop import (
+    Position,
+    Setup,
+    count_blocks,
+    counts_for_device,
+    drive,
+)
 from marginax.running.progress import Report, ctrl_c_noticed, progress_bar
 from marginax.running.result import Run, check_clouds, result_of
 from marginax.running.sharding import lay_out
 from marginax.running.start_log import empty_log, resized
-from marginax.running.steps import advance, over_starts
+from marginax.running.steps import over_starts
 from marginax.running.trajectories import theta_only
 from marginax.typing import Count, Data, Key, Particles, Theta
 
@@ -143,31 +149,31 @@ def run(  # noqa: PLR0913, the other front door: all but four are keywords with 
     data = jax.tree.map(jnp.asarray, data)
     is_noisy = algorithm.stochastic or size.batch_size is not None
 
-    init_keys, step_keys = _keys(key, None if num_starts is None else int(num_starts))
+    init_keys, step_keys = keys_of(None if num_starts is None else int(num_starts))(key)
     single = num_starts is None or int(num_starts) == 1
-    init = over_starts(algorithm.init, single=single)
-    state = init(init_keys, theta, particles)
+    state, start_size = first_state(algorithm, single, init_keys, theta, particles)
     check_declared(algorithm, state)
-    program = _program(algorithm, record, size, single)
+    program = block_of_steps(algorithm, record, size.batch_size, size.group_warmup_steps, single)
     compiled = program
     if layout is not None:
         state = layout.placed(state, algorithm.replicated)
         compiled = layout.keep(program, state, algorithm.replicated)
     # Under jit, where values are not looked at: a start in one point is refused, but a cloud that
     # has come there is no reason to lose the run.
-    reset = partial(reset_at_rest, algorithm, jax.jit(init), init_keys)
+    init = jax.jit(over_starts(algorithm.init, single=single))
+    reset = partial(reset_at_rest, algorithm, init, init_keys)
     setup = Setup(
         advance=partial(compiled, step_keys),
         reset=reset if may_backtrack else None,
         data=data,
-        start_size=sizes(state),
+        start_size=start_size,
         stop=stop or _usual_rule(is_noisy),
         max_steps=size.max_steps,
         block_size=size.block_size,
         callback=callback,
         together=spans_processes(mesh),
     )
-    start, store = _first_position(setup, state, checkpoint, partial(program, step_keys), key)
+    start, store = _first_position(setup, state, checkpoint, program, step_keys, key)
     timings = {"start": time.perf_counter() - began}
     bar = progress_bar(progress, size.max_steps, int(start.log.num_steps.max()))
     explained = memory_explained("a block of steps", (state, data))
@@ -193,20 +199,12 @@ def _usual_rule(is_noisy: bool) -> stopping.StoppingRule:
     return stopping.averaged() if is_noisy else stopping.settled()
 
 
-def _program(
-    algorithm: Algorithm, record: Callable[[Any, Any], PyTree], size: Sizes, single: bool
-) -> Callable[..., Any]:
-    """The block of steps of this algorithm, compiled once for all runs of it."""
-    # By the whole of it: a copy with another field is another program.
-    fixed = ById(algorithm, mark=algorithm)
-    return advance(fixed, record, size.batch_size, size.group_warmup_steps, single)
-
-
 def _first_position(
     setup: Setup,
     state: Any,
     checkpoint: Checkpoint | None,
     program: Callable[..., Any],
+    step_keys: Array,
     key: Key,
 ) -> tuple[Position, Store | None]:
     """Where the run begins, or where its checkpoint stands, and the store of its checkpoints.
@@ -217,15 +215,16 @@ def _first_position(
         checkpoint: if one was asked for.
         program: the block without its layout, for the fingerprint: a run may go on with another
             number of devices.
+        step_keys: its first argument.
         key: of the run.
     """
     num_starts = len(setup.start_size)
     one_block = (state, setup.data, *counts_for_device(*np.ones((3, num_starts))))
     max_blocks = count_blocks(0, setup.max_steps, setup.block_size) + 1
-    log = empty_log(jax.eval_shape(setup.advance, *one_block), max_blocks)
+    log = empty_log(result_shapes(program, step_keys, *one_block), max_blocks)
     if checkpoint is None:
         return Position(state, log), None
-    fingerprints = run_fingerprints(program, one_block, key, setup.block_size)
+    fingerprints = run_fingerprints(partial(program, step_keys), one_block, key, setup.block_size)
     store = open_store(checkpoint, fingerprints)
     saved = store.load((state, log))
     if saved is None:
@@ -234,13 +233,3 @@ def _first_position(
     # Room for what it has, however it was cut, and for what is still to come.
     left = count_blocks(int(log.num_steps.min()), setup.max_steps, setup.block_size)
     return Position(state, resized(log, int(log.num_blocks.max()) + left + 1)), store
-
-
-@partial(jax.jit, static_argnums=1)
-def _keys(key: Key, num_starts: int | None) -> tuple[Array, Array]:
-    """Keys of the start and of the steps, those of `trajectory`; a pair for every start."""
-    if num_starts is None:
-        pairs = jax.random.split(key)[None]
-    else:
-        pairs = jax.vmap(jax.random.split)(jax.random.split(key, num_starts))
-    return pairs[:, 0], pairs[:, 1]

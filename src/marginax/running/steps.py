@@ -124,13 +124,16 @@ class _Batches(NamedTuple):
     warmup_steps: int
 
 
-class _Moved(NamedTuple):
-    """After a step: the state, the part of it that moved, what the step says, the data it saw."""
+class _Steps(NamedTuple):
+    """The steps of a run.
 
-    state: Any
-    part: Any
-    info: Any
-    data: Data
+    Attributes:
+        take: `take(t, state) -> (state, info)`, the step of that number.
+        seen: `seen(t, state)`, the part of a state that this step moves, and the data it sees.
+    """
+
+    take: Callable[[Array, Any], tuple[Any, Any]]
+    seen: Callable[[Array, Any], tuple[Any, Data]]
 
 
 def _batches(algorithm: Algorithm, state: Any, size: int | None, warmup: int) -> _Batches | None:
@@ -141,27 +144,34 @@ def _batches(algorithm: Algorithm, state: Any, size: int | None, warmup: int) ->
     return _Batches(batching, size, axes, warmup)
 
 
-def _step(method: Algorithm, batches: _Batches | None, data: Data, key: Key) -> Any:
-    """`step(t, state) -> _Moved`: one step on all the data, on a batch, or on a batch of groups."""
+def _steps(method: Algorithm, batches: _Batches | None, data: Data, key: Key) -> _Steps:
+    """Steps on all the data, on a batch, or on a batch of groups."""
+    if batches is None:
+        return _Steps(
+            lambda t, state: method.step(jax.random.fold_in(key, t), state, data),
+            lambda t, state: (state, data),
+        )
     batch_key = jax.random.fold_in(key, 2**32 - 1)
 
-    def step(t: Array, state: Any) -> _Moved:
+    def rows_at(t: Array) -> Array:
+        return batch_rows(batch_key, t, batches.batching.num_data, batches.size)
+
+    def seen(t: Array, state: Any) -> tuple[Any, Data]:
+        rows = rows_at(t)
+        part = state if batches.axes is None else take_groups(state, batches.axes, rows)
+        return part, batches.batching.take(data, rows)
+
+    def take(t: Array, state: Any) -> tuple[Any, Any]:
         step_key = jax.random.fold_in(key, t)
-        if batches is None:
-            state, info = method.step(step_key, state, data)
-            return _Moved(state, state, info, data)
-        rows = batch_rows(batch_key, t, batches.batching.num_data, batches.size)
-        batch = batches.batching.take(data, rows)
+        part, batch = seen(t, state)
         if batches.axes is None:
-            state, info = method.step(step_key, state, batch)
-            return _Moved(state, state, info, batch)
-        part = take_groups(state, batches.axes, rows)
+            return method.step(step_key, part, batch)
         part, info = step_on_groups(
             method, step_key, part, batches.axes, batch, batches.warmup_steps
         )
-        return _Moved(put_groups(state, batches.axes, rows, part), part, info, batch)
+        return put_groups(state, batches.axes, rows_at(t), part), info
 
-    return step
+    return _Steps(take, seen)
 
 
 def _advance(  # noqa: PLR0913, the first five are fixed, the others are what jit is called with
@@ -184,42 +194,42 @@ def _advance(  # noqa: PLR0913, the first five are fixed, the others are what ji
     def one_start(key: Key, state: Any, first_step: Array, count: Array, factor: Array) -> Block:
         method = algorithm if algorithm.rescale is None else algorithm.rescale(factor)
         batches = _batches(algorithm, state, batch_size, group_warmup_steps)
-        step = _step(method, batches, data, key)
+        steps = _steps(method, batches, data, key)
         theta_0 = ravel_pytree(state.theta)[0]
 
-        @jax.jit  # traced and lowered once, though it is in the loop and after it
-        def one_step(i: Array, carry: tuple[Any, ...]) -> tuple[tuple[Any, ...], _Moved]:
-            state, total, low, high = carry
-            moved = step(first_step + i, state)
-            theta = ravel_pytree(moved.state.theta)[0]
+        @jax.jit  # traced once, for the shapes of what it says and for the loop
+        def one_step(t: Array, state: Any) -> tuple[Any, Any]:
+            return steps.take(t, state)
+
+        def onwards(i: Array, carry: tuple[Any, ...]) -> tuple[Any, ...]:
+            state, _, total, low, high = carry
+            state, info = one_step(first_step + i.astype(count.dtype), state)
+            theta = ravel_pytree(state.theta)[0]
             if is_noisy:
                 # Sums of differences from the first theta, so that the mean does not lose digits.
                 total = total + (theta - theta_0)
-            return (moved.state, total, jnp.minimum(low, theta), jnp.maximum(high, theta)), moved
+            return state, info, total, jnp.minimum(low, theta), jnp.maximum(high, theta)
 
-        start = (state, jnp.zeros_like(theta_0), theta_0, theta_0)
-        # The last step stands outside: only its info is wanted, and a loop would copy every step's.
-        all_but_one = jnp.maximum(count - 1, 0)
-        carry = jax.lax.fori_loop(
-            0, all_but_one, lambda i, c: one_step(i.astype(count.dtype), c)[0], start
-        )
-        last, moved = one_step(all_but_one, carry)
-        state, total, low, high = jax.tree.map(
-            lambda new, old: jnp.where(count > 0, new, old), last, carry
+        # What the last step says is carried, so that the step is compiled once.
+        said = jax.eval_shape(lambda: one_step(first_step, state)[1])
+        nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), said)
+        state, info, total, low, high = jax.lax.fori_loop(
+            0, count, onwards, (state, nothing, jnp.zeros_like(theta_0), theta_0, theta_0)
         )
         mean = theta_0 + total / jnp.maximum(count, 1).astype(theta_0.dtype)
-        velocity, score, spread = _scales(algorithm, moved, theta_0)
+        seen = steps.seen(first_step + jnp.maximum(count - 1, 0), state)
+        velocity, score, spread = _scales(algorithm, info, *seen)
         summary = BlockSummary(
             theta_mean=mean if is_noisy else ravel_pytree(state.theta)[0],
             theta_low=low,
             theta_high=high,
-            theta_score=ravel_pytree(moved.info.theta_score)[0],
+            theta_score=ravel_pytree(info.theta_score)[0],
             theta_score_spread=spread,
             velocity=velocity.astype(theta_0.dtype),
             score=score.astype(theta_0.dtype),
             magnitude=magnitude((state.theta, state.particles)),
         )
-        return Block(state, pack(summary), record(state, moved.info))
+        return Block(state, pack(summary), record(state, info))
 
     return over_starts(one_start, single=single)(keys, states, first_steps, num_steps, factors)
 
@@ -232,15 +242,14 @@ advance = recent(_advance)
 _LARGEST_SPREAD = 2**24
 
 
-def _scales(algorithm: Algorithm, moved: _Moved, theta: Array) -> tuple[Array, Array, Array]:
+def _scales(algorithm: Algorithm, info: Any, state: Any, data: Data) -> tuple[Array, Array, Array]:
     """Typical sizes of velocity and scores, and the spread of the theta score over the cloud.
 
     Zeros for a method with noise, which no rule asks for them.
     """
     log_joint = algorithm.log_joint
     if algorithm.stochastic or log_joint is None:
-        return jnp.zeros(()), jnp.zeros(()), jnp.zeros_like(theta)
-    state, data = moved.part, moved.data
+        return jnp.zeros(()), jnp.zeros(()), jnp.zeros_like(ravel_pytree(state.theta)[0])
     scores = latent_scores(log_joint, state.theta, state.particles, data)
 
     def one_theta_score(latent: Latent) -> Array:
@@ -253,7 +262,7 @@ def _scales(algorithm: Algorithm, moved: _Moved, theta: Array) -> tuple[Array, A
     spread = jnp.zeros(num_theta, trees.inner(state.theta, state.theta).dtype)
     if num_theta * trees.cloud_size(state.particles) <= _LARGEST_SPREAD:
         spread = jnp.std(jax.vmap(one_theta_score)(state.particles), axis=0)
-    return _rms(moved.info.velocity), _rms(scores), spread
+    return _rms(info.velocity), _rms(scores), spread
 
 
 def _rms(tree: PyTree) -> Array:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 __all__ = [
@@ -77,12 +78,24 @@ identity = Transform(
     elementwise=True,
     limits=((-math.inf, math.inf),),
 )
+
+
+def _log(x: Any) -> Any:
+    """On the host where x is there: a small program takes longer to find than to run."""
+    return np.log(x) if isinstance(x, np.ndarray | np.generic) else jnp.log(x)
+
+
+def _all(conditions: Any) -> Any:
+    """Likewise whether all are met."""
+    return conditions.all() if isinstance(conditions, jax.Array) else bool(np.all(conditions))
+
+
 positive = Transform(
     "positive",
     jnp.exp,
-    jnp.log,
+    _log,
     jnp.sum,
-    lambda x: jnp.all(x > 0),
+    lambda x: _all(x > 0),
     elementwise=True,
     limits=((0.0, math.inf),),
 )
@@ -98,9 +111,9 @@ def lower_bound(low: float) -> Transform:
     return Transform(
         f"lower_bound({low:g})",
         lambda u: low + jnp.exp(u),
-        lambda x: jnp.log(x - low),
+        lambda x: _log(x - low),
         jnp.sum,
-        lambda x: jnp.all(x > low),
+        lambda x: _all(x > low),
         elementwise=True,
         limits=((low, math.inf),),
     )
@@ -121,9 +134,9 @@ def interval(low: float, high: float) -> Transform:
     return Transform(
         f"interval({low:g}, {high:g})",
         lambda u: low + width * jax.nn.sigmoid(u),
-        lambda x: jnp.log(x - low) - jnp.log(high - x),
+        lambda x: _log(x - low) - _log(high - x),
         log_abs_det_jacobian,
-        lambda x: jnp.all((x > low) & (x < high)),
+        lambda x: _all((x > low) & (x < high)),
         elementwise=True,
         limits=((low, high),),
     )

@@ -10,6 +10,7 @@ import numpy as np
 from jax.tree_util import keystr, tree_flatten_with_path
 from jaxtyping import Array, PyTree
 
+from marginax._core.checks import is_traced
 from marginax.model.transforms.base import Transform, identity
 
 __all__ = [
@@ -79,7 +80,7 @@ def check_contained(tree: PyTree, transforms: PyTree, name: str) -> None:
     """Refuses starting values outside the allowed sets, by the name of the parameter."""
     maps = jax.tree.leaves(transforms, is_leaf=is_transform)
     for (path, leaf), transform in zip(tree_flatten_with_path(tree)[0], maps, strict=True):
-        if bool(transform.contains(leaf)):
+        if bool(transform.contains(_on_host(leaf) if transform.elementwise else leaf)):
             continue
         place, value = _first_outside(leaf, transform)
         raise ValueError(
@@ -108,6 +109,14 @@ def _domain(transform: Transform) -> str:
 
 def inverse(transforms: PyTree, tree: PyTree) -> PyTree:
     """From constrained values to the reals."""
-    return jax.tree.map(
-        lambda transform, leaf: transform.inverse(leaf), transforms, tree, is_leaf=is_transform
-    )
+
+    def of_leaf(transform: Transform, leaf: Any) -> Any:
+        if transform is identity or not transform.elementwise or is_traced(leaf):
+            return transform.inverse(leaf)
+        return jax.device_put(np.asarray(transform.inverse(_on_host(leaf))))
+
+    return jax.tree.map(of_leaf, transforms, tree, is_leaf=is_transform)
+
+
+def _on_host(leaf: Any) -> Any:
+    return leaf if is_traced(leaf) else np.asarray(leaf)
