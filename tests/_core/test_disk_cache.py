@@ -14,7 +14,7 @@ import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
 import marginax as mx
-from marginax._core import disk_cache
+from marginax._core import disk_cache, executables
 from marginax._core.disk_cache import cache_folder, cache_size, clear_cache, kept_on_disk
 from marginax.cli.about import clear_compiled
 
@@ -192,6 +192,7 @@ def test_a_folder_that_cannot_be_written_to(monkeypatch, tmp_path):
 
     mx.configure(cache=tmp_path)
     monkeypatch.setattr(lru_cache.LRUCache, "put", refuse)
+    monkeypatch.setattr(executables, "write_atomically", refuse)
     monkeypatch.setattr(Path, "touch", refuse)
     run()
     assert list(tmp_path.iterdir()) == []

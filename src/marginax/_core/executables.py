@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jaxlib
+import jaxlib.version
 import numpy as np
 import optax
 from jax.experimental import serialize_executable
@@ -82,7 +82,7 @@ def _versions() -> str:
     device = jax.local_devices()[0]
     return repr(
         (
-            (jax.__version__, jaxlib.__version__, optax.__version__, np.__version__),
+            (jax.__version__, jaxlib.version.__version__, optax.__version__, np.__version__),
             sources,
             (device.platform, device.device_kind, jax.device_count(), processor()),
             tuple(os.environ.get(name) for name in ("XLA_FLAGS", "LIBTPU_INIT_ARGS")),

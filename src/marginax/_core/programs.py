@@ -52,9 +52,9 @@ class ById:
 
 
 KEPT = 8  # programs of each function
-# On processors small programs are as fast with little optimisation, and compiled in half the time.
+# On processors programs are as fast with little optimisation, and compiled in half the time.
 QUICK = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 1}
-FEW_NUMBERS = 100_000  # in all arguments together
+FEW_NUMBERS = 10_000_000  # in all arguments together: seen to be as fast up to there
 
 
 class Program:

@@ -25,8 +25,8 @@ from marginax.algorithms import Algorithm, mpgd, tuning_free
 from marginax.algorithms._tuning_free import LARGEST_DENSE
 from marginax.flows.scores import mean_log_joint
 from marginax.kernels import Kernel
-from marginax.likelihood.blocks import Blocks, as_blocks, flat_latents, in_chunks, to_latent
-from marginax.likelihood.proposals import as_modes, proposer
+from marginax.likelihood.blocks import Blocks, as_blocks, flat_latents, to_latent
+from marginax.likelihood.proposals import as_modes, proposals_by_chunk
 from marginax.model.model_key import shared_model
 from marginax.model.problem import Problem, in_double_precision
 from marginax.typing import Data, Key, Particles, Theta
@@ -227,9 +227,8 @@ def _around_modes(
 ) -> np.ndarray:
     """A cloud [N, blocks, p] in the modes of every block, particles in each as it has a share."""
     modes = as_modes(modes)
-    propose, parts = proposer(blocks), []
-    for rows in in_chunks(blocks, len(modes)):
-        proposal, _ = propose(theta, modes[:, rows], rows)
+    parts = []
+    for rows, proposal, _ in proposals_by_chunk(blocks)(theta, modes, len(modes)):
         share = np.cumsum(np.exp(np.asarray(proposal.log_share)), axis=0)
         evenly = (np.arange(len(z)) + 0.5) / len(z)
         which = np.minimum(np.sum(evenly[:, None, None] > share[None], axis=1), len(modes) - 1)

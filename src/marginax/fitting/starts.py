@@ -15,6 +15,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from marginax._core.random_numbers import standard_normal
+from marginax.fitting.rough_climbs import Beginnings, few_groups, rough_tops
 from marginax.fitting.strategies import Strategy
 from marginax.likelihood.climbs import climb_from_starts, is_near
 from marginax.likelihood.methods import choose_likelihood
@@ -73,10 +74,10 @@ def climb_starts(
         function = choose_likelihood(double, thetas[0], None if sampled else mesh)
         if function is None:
             return Starts(thetas)
-        thetas = in_own_units(double, function, thetas)
-        watched, ended = _watched(function, thetas)
+        thetas, begin = _beginnings(double, function, thetas, mesh)
+        watched, ended = _watched(function, begin.thetas)
         try:
-            made = climb_from_starts(watched, thetas)
+            made = climb_from_starts(watched, begin.thetas)
         except KeyboardInterrupt:
             if not ended():
                 raise
@@ -84,7 +85,20 @@ def climb_starts(
         climbed = made.function
         if climbed.evaluate is watched.evaluate:
             climbed = climbed._replace(evaluate=function.evaluate)
-        return Starts(thetas, climbed, tuple(made.climbs))
+        return Starts(thetas, climbed, tuple(made.climbs[i] for i in begin.of_start))
+
+
+def _beginnings(
+    problem: Problem, function: LikelihoodFunction, thetas: np.ndarray, mesh: Mesh | None
+) -> tuple[np.ndarray, Beginnings]:
+    """The starts in the parameters' own units, and where climbs from them begin."""
+    few = None if mesh is not None else few_groups(problem)
+    of_few = None if few is None else choose_likelihood(few, thetas[0])
+    if few is None or of_few is None:
+        thetas = in_own_units(problem, function, thetas)
+        return thetas, Beginnings(thetas, list(range(len(thetas))))
+    thetas = in_own_units(few, of_few, thetas)
+    return thetas, rough_tops(of_few, thetas)
 
 
 def _watched(

@@ -29,7 +29,7 @@ class _Contents(NamedTuple):
         attributes: of the posterior.
     """
 
-    groups: dict[str, dict[str, np.ndarray]]
+    groups: dict[str, Any]
     dims: dict[str, list[str]]
     attributes: dict[str, Any]
 

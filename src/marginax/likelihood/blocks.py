@@ -33,11 +33,15 @@ __all__ = [
     "in_chunks",
     "chunk_of",
     "placing",
+    "points_of_a_climb",
     "to_latent",
 ]
 
 MOST_LATENTS = 400  # latents in one block whose dense curvature is affordable
 NOTHING = 46.0  # by how much a log term may be lower than the largest and still be added
+# Of many blocks with many points each: whatever their number, one program serves all chunks.
+MANY_BLOCKS, MANY_POINTS_EACH, USUAL_CHUNK = 1_000, 200, 250
+FEW_CHUNKS, POINTS_OF_A_CLIMB = 80, 16
 MOST_POINTS = 2**20  # nodes or draws of all blocks together that are evaluated at once
 
 
@@ -73,7 +77,7 @@ def as_blocks(problem: Problem, mesh: Mesh | None = None) -> Blocks:
     """The blocks of a problem, groups spread over the devices of a mesh that has such an axis."""
     mesh = None if problem.num_groups is None else mesh
     start = jax.device_put(flat_latents(problem, problem.start_latent()))
-    model = shared_model(problem)
+    model = shared_model(problem if mesh is not None else _of_two_groups(problem))
     return Blocks(
         _log_densities(model),
         over_groups(mesh, len(start), problem.data),
@@ -82,6 +86,13 @@ def as_blocks(problem: Problem, mesh: Mesh | None = None) -> Blocks:
         mesh=mesh,
         identity=model.unconstrained_log_joint.identity,
     )
+
+
+def _of_two_groups(problem: Problem) -> Problem:
+    """The same model, of as many groups whatever their number: what is compiled serves them all."""
+    if problem.group_log_joint is None or problem.num_groups is None:
+        return problem
+    return problem.with_groups(np.array([0, min(1, problem.num_groups - 1)]))
 
 
 @lru_cache(KEPT)
@@ -121,11 +132,25 @@ def in_chunks(blocks: Blocks, points_per_block: int) -> list[slice]:
     num_blocks = len(blocks.start)
     shards = num_shards(blocks.mesh)
     most = shards * max(1, MOST_POINTS // points_per_block)
+    if num_blocks >= MANY_BLOCKS and points_per_block >= MANY_POINTS_EACH:
+        most = min(most, shards * USUAL_CHUNK)
     if not blocks.divisible or num_blocks <= most:
         return [slice(0, num_blocks)]
-    size = -(-num_blocks // -(-num_blocks // most))  # chunks of nearly the same size
+    # Of one size, if there is one not too small: another for the last would be another program.
+    even = [size for size in range(most, most // 2, -1) if num_blocks % size == 0]
+    size = even[0] if even else -(-num_blocks // -(-num_blocks // most))
     size = -(-size // shards) * shards  # which every device has the same share of
     return [slice(first, first + size) for first in range(0, num_blocks, size)]
+
+
+def points_of_a_climb(blocks: Blocks) -> int:
+    """What a block counts for in `in_chunks` when its mode is climbed to.
+
+    Few points, but chunks of the usual size have their program already; very many of them would
+    take longer than to compile for larger ones.
+    """
+    few = len(blocks.start) <= FEW_CHUNKS * USUAL_CHUNK
+    return MANY_POINTS_EACH if few else POINTS_OF_A_CLIMB
 
 
 def chunk_of(blocks: Blocks, rows: slice) -> Data:

@@ -178,7 +178,7 @@ def _fine_enough_to_begin(
     function: LikelihoodFunction, theta: np.ndarray, modes: Any
 ) -> LikelihoodFunction:
     """A rule by which the first steps from theta are not nonsense: heavy tails want a finer one."""
-    while function.finer is not None:
+    while function.finer is not None and not function.rule_is_known:
         here = function.evaluate(theta, modes)
         at = Climb(theta, here, 0, False)
         if not is_finite(here) or _is_accurate(function, at, ROUGHLY):

@@ -22,11 +22,11 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from marginax._core.processes import whole
-from marginax._core.programs import KEPT, ById, program
+from marginax._core.programs import KEPT, ById, Program, program
 from marginax._core.random_numbers import split_key
 from marginax.likelihood.blocks import MOST_POINTS, Blocks, chunk_of, in_chunks
 from marginax.likelihood.modes import Laplace
-from marginax.likelihood.proposals import Proposal, inverses, proposer
+from marginax.likelihood.proposals import Proposal, inverses, proposals_by_chunk
 from marginax.likelihood.quadrature import (
     BEND,
     MOST_DIMENSIONS,
@@ -76,14 +76,13 @@ def grid_draws(
     rule = far_reaching(size, *CELLS[size])
     proposals = num_chains * (WARM_UP + num_draws)
     sample = _compiled(blocks.bare, size, num_chains, num_draws)
-    propose = proposer(blocks)
+    each_chunk = proposals_by_chunk(blocks)
 
     def draw(theta: np.ndarray, modes: Array, key: Key) -> tuple[np.ndarray, float]:
-        chunks = in_chunks(blocks, max(len(modes) * len(rule.nodes), proposals))
-        keys = split_key(key, len(chunks))
+        points = max(len(modes) * len(rule.nodes), proposals)
+        keys = split_key(key, len(in_chunks(blocks, points)))
         parts = []
-        for place, rows in enumerate(chunks):
-            proposal, _ = propose(theta, modes[:, rows], rows)
+        for place, (rows, proposal, _) in enumerate(each_chunk(theta, modes, points)):
             at = np.int32(place)
             drawn, accepted = sample(theta, proposal, keys, at, chunk_of(blocks, rows))
             parts.append((whole(drawn), whole(accepted)))
@@ -94,22 +93,25 @@ def grid_draws(
 
 
 def prepare_grid_draws(blocks: Blocks, num_chains: int, num_draws: int, num_theta: int) -> None:
-    """Has ready what draws of blocks with one mode each compile, if all fit into one chunk."""
-    num_blocks, size = blocks.start.shape
+    """Has ready what draws of blocks with one mode each compile."""
+    size = blocks.start.shape[1]
+    nodes = len(far_reaching(size, *CELLS[size]).nodes)
+    chunks = in_chunks(blocks, max(nodes, num_chains * (WARM_UP + num_draws)))
+    first, end, _ = chunks[0].indices(len(blocks.start))
+    num_blocks = end - first
     sample = _compiled(blocks.bare, size, num_chains, num_draws)
 
-    def shape(*sizes: int) -> jax.ShapeDtypeStruct:
+    def shape(*sizes: int) -> Any:
         return jax.ShapeDtypeStruct(sizes, blocks.start.dtype)
 
     at = Laplace(shape(1, num_blocks, size), shape(1, num_blocks, size, size), shape(1, num_blocks))
-    keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), 1))
-    sample.prepare(
-        shape(num_theta), Proposal(at, shape(1, num_blocks)), keys, np.int32(0), blocks.data
-    )
+    keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), len(chunks)))
+    proposal, data = Proposal(at, shape(1, num_blocks)), chunk_of(blocks, chunks[0])
+    sample.prepare(shape(num_theta), proposal, keys, np.int32(0), data)
 
 
 @lru_cache(KEPT)
-def _compiled(bare: ById, size: int, num_chains: int, num_draws: int) -> Callable[..., Any]:
+def _compiled(bare: ById, size: int, num_chains: int, num_draws: int) -> Program:
     blocks, rule = bare.value, far_reaching(size, *CELLS[size])
 
     @program(bare, size, num_chains, num_draws)

@@ -20,7 +20,7 @@ from jaxtyping import Array
 
 from marginax._core.linalg import cholesky, lower_solve
 from marginax._core.programs import KEPT, ById, program
-from marginax.likelihood.blocks import MOST_LATENTS, Blocks, as_blocks, chunk_of, in_chunks
+from marginax.likelihood.blocks import MOST_LATENTS, Blocks, as_blocks, chunk_of
 from marginax.likelihood.importance_weights import (
     Draws,
     Ratios,
@@ -33,7 +33,7 @@ from marginax.likelihood.importance_weights import (
 from marginax.likelihood.mode_search import mode_search
 from marginax.likelihood.modes import Laplace, hessians
 from marginax.likelihood.newton import Local
-from marginax.likelihood.proposals import Proposal, as_modes, proposer
+from marginax.likelihood.proposals import Proposal, as_modes, proposals_by_chunk
 from marginax.likelihood.results import (
     FineStart,
     ImportanceLikelihood,
@@ -95,7 +95,7 @@ class _Parts(NamedTuple):
 
     Attributes:
         blocks: of the problem.
-        propose: `(theta, starts, rows)`, as of `proposer`.
+        propose: as `proposals_by_chunk` returns.
         value_and_gradient: `(theta, proposal, data, draws)`, with a proposal that follows theta.
         known_curvature: `(theta, modes, data)`, what theta's would be if the latents were known.
         weigh: `(theta, proposal, data, draws) -> Ratios`.
@@ -110,7 +110,7 @@ class _Parts(NamedTuple):
 
 def _compile(problem: Problem, mesh: Mesh | None) -> _Parts:
     blocks = as_blocks(problem, mesh)
-    return _Parts(blocks, proposer(blocks), *_compiled(blocks.bare))
+    return _Parts(blocks, proposals_by_chunk(blocks), *_compiled(blocks.bare))
 
 
 @lru_cache(KEPT)
@@ -153,8 +153,8 @@ def _with_draws(problem: Problem, parts: _Parts, draws: Draws) -> LikelihoodFunc
     def value_and_gradient(theta: np.ndarray, start: Any, draws: StandardDraws) -> Any:
         modes = as_modes(modes_of(start))
         values, gradients, onwards = [], [], []
-        for rows in in_chunks(blocks, len(modes) * len(draws.z)):
-            proposal, further = parts.propose(theta, modes[:, rows], rows)
+        points = len(modes) * len(draws.z)
+        for rows, proposal, further in parts.propose(theta, modes, points):
             value, gradient = parts.value_and_gradient(
                 jnp.asarray(theta), proposal, chunk_of(blocks, rows), draws
             )
@@ -221,8 +221,7 @@ def _with_draws(problem: Problem, parts: _Parts, draws: Draws) -> LikelihoodFunc
 def _weigh(parts: _Parts, theta: np.ndarray, start: Any, draws: Draws) -> Iterator[Ratios]:
     """The weights of draws at the modes, a chunk at a time."""
     blocks, modes = parts.blocks, as_modes(modes_of(start))
-    for rows in in_chunks(blocks, len(modes) * len(draws.z)):
-        proposal, _ = parts.propose(theta, modes[:, rows], rows)
+    for rows, proposal, _ in parts.propose(theta, modes, len(modes) * len(draws.z)):
         yield parts.weigh(jnp.asarray(theta), proposal, chunk_of(blocks, rows), arrays_of(draws))
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Array
 
 from marginax._core.programs import KEPT, ById, program
-from marginax.likelihood.blocks import Blocks, chunk_of, in_chunks, placing
+from marginax.likelihood.blocks import Blocks, chunk_of, in_chunks, placing, points_of_a_climb
 from marginax.typing import Data
 
 __all__ = ["ModeSearch", "mode_search"]
@@ -67,12 +67,13 @@ class _Known(NamedTuple):
 def mode_search(blocks: Blocks) -> Callable[[np.ndarray, Array], ModeSearch]:
     """`search(theta, modes)`, from modes known at some theta nearby."""
     climb_one = placing(blocks.bare)
+    points = points_of_a_climb(blocks)
     size = blocks.start.shape[1]
 
     def climb(theta: np.ndarray, start: np.ndarray) -> Any:
         parts = [
             climb_one(theta, start[None, rows], chunk_of(blocks, rows))
-            for rows in in_chunks(blocks, 1)
+            for rows in in_chunks(blocks, points)
         ]
         return _joined(parts)
 

@@ -10,7 +10,7 @@ does not depend on the places, so that they stand still in derivatives.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import jax
@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from marginax._core.linalg import solve_positive
-from marginax.likelihood.blocks import Blocks, chunk_of, placing
+from marginax.likelihood.blocks import Blocks, chunk_of, in_chunks, placing, points_of_a_climb
 from marginax.likelihood.modes import Laplace
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "log_densities_of",
     "log_standard_t",
     "points_of",
+    "proposals_by_chunk",
     "proposer",
 ]
 
@@ -72,6 +73,36 @@ def proposer(blocks: Blocks) -> Callable[[np.ndarray, Array, slice], tuple[Propo
         return _mixture(*jax.tree.map(lambda *parts: jnp.concatenate(parts), *tops)[:2], starts)
 
     return propose
+
+
+def proposals_by_chunk(
+    blocks: Blocks,
+) -> Callable[[np.ndarray, Array, int], Iterator[tuple[slice, Proposal, Array]]]:
+    """`each(theta, modes, points_per_block)`: rows, mixture and further starts of every chunk.
+
+    Chunks are as large as so many points of each block allow. Modes are climbed to in larger ones:
+    that takes few points, and every size of a chunk is another program.
+    """
+    propose = proposer(blocks)
+
+    def each(
+        theta: np.ndarray, modes: Array, points_per_block: int
+    ) -> Iterator[tuple[slice, Proposal, Array]]:
+        chunks = in_chunks(blocks, points_per_block)
+        together = in_chunks(blocks, points_of_a_climb(blocks))
+        on_host = blocks.mesh is None and jax.default_backend() == "cpu"
+        if not on_host or len(chunks) <= len(together):
+            for rows in chunks:
+                yield rows, *propose(theta, modes[:, rows], rows)
+            return
+        parts = [propose(theta, modes[:, rows], rows) for rows in together]
+        whole = jax.tree.map(
+            lambda *leaves: np.concatenate([np.asarray(leaf) for leaf in leaves], axis=1), *parts
+        )
+        for rows in chunks:
+            yield rows, *jax.tree.map(lambda leaf, rows=rows: leaf[:, rows], whole)
+
+    return each
 
 
 @jax.jit

@@ -254,6 +254,7 @@ class LikelihoodFunction(NamedTuple):
         value: `value(theta, start)`, without derivatives; None where `evaluate` is no dearer, for
             want of another program.
         value_alone: `value_alone()` makes a `value`, for those who want very many.
+        rule_is_known: whether the rule is known to be fine enough where climbs begin.
     """
 
     start: Array
@@ -266,6 +267,7 @@ class LikelihoodFunction(NamedTuple):
     lengths: np.ndarray | None = None
     value: Callable[[np.ndarray, Any], float] | None = None
     value_alone: "Callable[[], Callable[[np.ndarray, Any], float]] | None" = None
+    rule_is_known: bool = False
 
     def value_at(self, theta: np.ndarray, start: Any) -> float:
         """The value by whatever is compiled and cheapest."""

@@ -129,7 +129,10 @@ def _derivative_digest(problem: Problem, arguments: tuple[PyTree, ...]) -> str |
     def onwards(function: Any) -> Any:
         return lambda at: jax.jvp(function, (at,), (at,))
 
-    derivatives = onwards(onwards(onwards(lambda at: problem.unconstrained_log_joint(*at, data))))
+    def value(at: Any) -> Any:
+        return problem.unconstrained_log_joint(at[0], at[1], data)
+
+    derivatives = onwards(onwards(onwards(value)))
     try:
         traced = jax.make_jaxpr(derivatives)((theta, latent))
     except Exception:  # noqa: BLE001, a rule for reverse derivatives alone, or one of the user's

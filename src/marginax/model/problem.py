@@ -267,7 +267,16 @@ class Problem:
         Args:
             rows: which groups, by their places.
         """
-        return self.with_data(take_rows(self._exact.get("data", self.data), rows))
+        some = hold(take_rows(self._exact.get("data", self.data), rows), "data")
+        # All groups have passed the constructor's checks.
+        return _changed(
+            self,
+            data=some.arrays,
+            num_groups=len(rows),
+            num_observations=None,
+            loses_digits=list(self.loses_digits),
+            _exact={**self._exact, "data": some.arrays if some.exact is None else some.exact},
+        )
 
     def _starts(self) -> dict[str, Any]:
         """The starts of theta and latent, as they were given."""
@@ -333,8 +342,8 @@ def _changed(problem: Problem, **parts: Any) -> Problem:
     # It is bound to the original, and its data.
     changed.__dict__.pop("unconstrained_log_joint", None)
     if "data" in parts:
-        parts["loses_digits"] = []
+        parts.setdefault("loses_digits", [])
     exact = {name: part for name, part in problem._exact.items() if name not in parts}
-    for name, part in {**parts, "_exact": exact}.items():
+    for name, part in {"_exact": exact, **parts}.items():
         object.__setattr__(changed, name, part)
     return changed
