@@ -3,12 +3,13 @@
 README's fit and the shell's starters, each in fresh processes: with an empty folder of compiled
 programs (cold) and with what that left (warm). Times are also given in units of the time that
 `import jax` and one small program take in the same round, so that they travel between machines.
-Beside them lme4 and statsmodels on README's data, where they are installed.
+Beside them NumPyro's SVI, lme4 and statsmodels on README's data, where they are installed.
 """
 
 import argparse
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -23,26 +24,9 @@ from benchmarks.tables import save
 __all__ = ["measure"]
 
 UNIT = "import jax; jax.jit(lambda x: x + 1)(1.0).block_until_ready()"
-README = """
-import jax, jax.numpy as jnp, marginax as mx
-from jax.scipy.stats import norm
-
-def log_joint(theta, x, y):
-    prior = norm.logpdf(x, theta["mean"], theta["between"])
-    return prior + jnp.sum(norm.logpdf(y, x, theta["within"]))
-
-keys = jax.random.split(jax.random.key(0), 3)
-y = 3.0 + 2.0 * jax.random.normal(keys[0], (40, 1)) + jax.random.normal(keys[1], (40, 5))
-positive = mx.transforms.positive
-problem = mx.Problem.grouped(
-    log_joint,
-    y,
-    theta={"mean": 0.0, "between": 1.0, "within": 1.0},
-    latent=0.0,
-    theta_transforms={"between": positive, "within": positive},
-)
-print(mx.fit(problem, key=keys[2]))
-"""
+ROOT = Path(__file__).parents[1]
+README = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)[1]
+DATA = README.split("problem =")[0]
 # JAX says how long it traced, lowered and compiled; a program that is read counts as compiled.
 WATCH = """
 import atexit, collections, json, sys, time
@@ -67,6 +51,49 @@ def tell():
     print("STAGES", json.dumps(spent), file=sys.stderr)
 atexit.register(tell)
 """
+# Until all three parameters are within a tenth of a standard error of the maximum, which the
+# analysis of variance knows for balanced groups.
+SVI = (
+    DATA
+    + """
+import jax, numpyro, numpyro.distributions as dist
+from numpyro.infer import SVI, Trace_ELBO
+from numpyro.infer.autoguide import AutoNormal
+
+n = y.shape[1]
+within = np.sqrt(y.var(axis=1, ddof=1).mean())
+between = np.sqrt(y.mean(axis=1).var() - within**2 / n)
+exact = np.array([y.mean(), np.log(between), np.log(within)])
+spread = between**2 + within**2 / n
+errors = np.array([
+    np.sqrt(spread / len(y)),
+    np.sqrt(spread**2 / (2 * len(y)) + within**4 / n**2 / (2 * len(y) * (n - 1))) / between**2,
+    1 / np.sqrt(2 * len(y) * (n - 1)),
+])
+
+def model(y):
+    mean = numpyro.param("mean", 0.0)
+    sds = [numpyro.param(name, 1.0, constraint=dist.constraints.positive) for name in "bw"]
+    with numpyro.plate("groups", len(y), dim=-2):
+        x = numpyro.sample("x", dist.Normal(mean, sds[0]).expand([1]).to_event(0))
+        with numpyro.plate("rows", y.shape[1], dim=-1):
+            numpyro.sample("y", dist.Normal(x, sds[1]), obs=y)
+
+svi = SVI(model, AutoNormal(model), numpyro.optim.Adam(0.01), Trace_ELBO(10))
+state = svi.init(jax.random.key(0), jnp.asarray(y))
+step = lambda _, state: svi.update(state, jnp.asarray(y))[0]
+some = jax.jit(lambda state: jax.lax.fori_loop(0, 100, step, state))
+mean = None
+for round in range(400):
+    state = some(state)
+    found = svi.get_params(state)
+    theta = np.array([found["mean"], np.log(found["b"]), np.log(found["w"])])
+    mean = theta if mean is None else 0.9 * mean + 0.1 * theta
+    if np.all(np.abs(mean - exact) < 0.1 * errors):
+        break
+print(100 * (round + 1), mean, exact, (mean - exact) / errors)
+"""
+)
 STATSMODELS = """
 import numpy as np, statsmodels.api as sm
 d = np.genfromtxt("{file}", delimiter=",", names=True)
@@ -126,13 +153,15 @@ def _cold_and_warm(
 def _beside(folder: Path, repeats: int) -> list[dict]:
     """lme4 and statsmodels on README's data, from the start of their processes."""
     file = folder / "readme.csv"
-    table = README.split("positive =")[0] + (
-        "import numpy as np\n"
+    table = DATA + (
         "rows = np.column_stack([np.ravel(y), np.repeat(np.arange(40), 5)])\n"
         f"np.savetxt({str(file)!r}, rows, delimiter=',', header='y,g', comments='')\n"
     )
     _seconds([sys.executable, "-c", table])
-    commands = {"statsmodels": [sys.executable, "-c", STATSMODELS.format(file=file)]}
+    commands = {
+        "NumPyro's SVI to 0.1 standard errors": [sys.executable, "-c", SVI],
+        "statsmodels": [sys.executable, "-c", STATSMODELS.format(file=file)],
+    }
     if shutil.which("Rscript") is not None:
         commands["lme4"] = ["Rscript", "-e", LME4.format(file=file)]
     rows = []

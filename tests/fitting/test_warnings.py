@@ -7,13 +7,15 @@ import numpy as np
 import pytest
 
 import marginax as mx
-from marginax.fitting import stages
+from marginax.diagnostics.mixing import mixing
+from marginax.fitting import stages, warnings
 from marginax.fitting.boundaries import find_ends
 from marginax.fitting.fit_state import FitState
 from marginax.fitting.strategies import Strategy
 from marginax.fitting.warnings import has_converged, notes_on, warnings_of
 from marginax.likelihood.climbs import Maximum
 from marginax.likelihood.newton import Climb, Local
+from marginax.likelihood.posterior import Posterior
 from marginax.likelihood.results import (
     DrawsLikelihood,
     ImportanceLikelihood,
@@ -154,3 +156,18 @@ def test_quadrature_warns_of_its_own_error_and_of_nan():
     first, second = rough.warnings()
     assert "differ by 0.2 in the log likelihood" in first
     assert "NaN at 10.0% of the points" in second
+
+
+def test_the_worst_of_very_many_latents_may_look_bad_by_chance():
+    # The bug: 98,000 latents with 8 chains of 50 good draws were said not to have mixed.
+    random = np.random.default_rng(0)
+    draws = random.normal(size=(8, 50, 40_000, 1)).astype(np.float32)
+    for i in range(1, 50):  # half as good as independent ones
+        draws[:, i] = 0.33 * draws[:, i - 1] + np.sqrt(1 - 0.33**2) * draws[:, i]
+    many = Posterior(draws, "", *mixing(draws), 0.9)
+    assert many.rhat > 1.1
+    assert warnings._have_mixed(many)
+    draws[0, :, 17] += 3  # one chain of one latent is elsewhere
+    assert not warnings._have_mixed(Posterior(draws, "", *mixing(draws), 0.9))
+    few = Posterior(draws[:, :, :10], "", 1.12, 200.0, 0.9)
+    assert not warnings._have_mixed(few._replace(rhat=1.25))

@@ -98,7 +98,7 @@ def _beginnings(
         thetas = in_own_units(problem, function, thetas)
         return thetas, Beginnings(thetas, list(range(len(thetas))))
     thetas = in_own_units(few, of_few, thetas)
-    return thetas, rough_tops(of_few, thetas)
+    return thetas, rough_tops(of_few, thetas, _is_free(problem))
 
 
 def _watched(

@@ -93,9 +93,26 @@ def notes_on(problem: Problem, ran: Run, state: FitState) -> tuple[str, ...]:
 
 
 def _have_mixed(draws: Posterior) -> bool:
-    # Halves of short chains differ a little for want of draws, and the worst of very many more.
-    worst = 1.05 if draws.draws.shape[1] >= 100 else 1.1
-    return draws.rhat <= worst and draws.effective_draws >= 100
+    num_chains, length = draws.draws.shape[:2]
+    if draws.effective_draws < min(100, num_chains * length / 10):
+        return False
+    return draws.rhat <= (1.05 if length >= 100 else 1.1) or draws.rhat <= _by_chance(draws)
+
+
+def _by_chance(draws: Posterior) -> float:
+    """What R-hat of the worst of so many latents may be though all have mixed.
+
+    Halves of short chains differ for want of draws, and the worst of very many by much: means over
+    halves of independent draws vary by F / n of what the draws do, with F's distribution. Draws a
+    third as good as independent ones are let pass.
+    """
+    from scipy.special import fdtri  # slow to import, and only needed here
+
+    num_chains, length = draws.draws.shape[:2]
+    halves, half = 2 * num_chains, length // 2
+    rarely = 0.01 / draws.draws[0, 0].size
+    largest = fdtri(halves - 1, halves * (half - 1), 1 - rarely)
+    return float(np.sqrt((half - 1) / half + 3 * largest / half))
 
 
 def _of_the_posterior(state: FitState) -> list[str]:

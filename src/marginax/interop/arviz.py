@@ -66,6 +66,7 @@ def write_netcdf(fit: Any, path: Path) -> None:
             first = ["chain", "draw"] if group == "posterior" else []
             there.attrs.update(attributes if group == "posterior" else {})
             for name, values in variables.items():
+                values = np.atleast_1d(values)  # ArviZ has no single numbers
                 axes = [*first, *_axes(name, values.ndim - len(first), dims)]
                 for axis, length in zip(axes, values.shape, strict=True):
                     if axis not in there.dimensions:
