@@ -18,7 +18,7 @@ MOVES = {
     "tuning_free": ("accelerated Newton steps", "accelerated Stein flow in the curvature"),
     "m_svgd_em": ("accelerated ascent", "accelerated Stein flow"),
     "svgd_em": ("ascent", "Stein flow"),
-    "asvgd_em": ("ascent", "accelerated Stein flow, heavy ball"),
+    "asvgd_em": ("ascent", "accelerated Stein flow with momenta"),
     "coin_em": ("coin betting", "Stein flow, coin betting"),
     "pgd": ("ascent", "Langevin"),
     "pqn": ("Newton", "Langevin"),

@@ -20,7 +20,7 @@ from marginax.algorithms import (
 from marginax.errors import CheckpointError, LostProcessError, OutOfMemoryError, RunError
 from marginax.fitting.fitter import fit
 from marginax.fitting.result import Fit
-from marginax.flows import metrics, momentum
+from marginax.flows import metrics, momentum, proximal
 from marginax.flows.m_step import em_gradient
 from marginax.flows.optimizers import exact_m_step
 from marginax.interop.numpyro import from_numpyro
@@ -68,6 +68,7 @@ __all__ = [
     "pad_groups",
     "pgd",
     "pqn",
+    "proximal",
     "run",
     "soul",
     "stopping",

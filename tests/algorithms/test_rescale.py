@@ -21,7 +21,7 @@ VARIANTS = {
         particle_metric=mx.metrics.curvature(),
     ),
     # A step so long that the cloud slows down at once: with restarts it would start again.
-    "asvgd_em_no_restart": lambda lj, h: mx.asvgd_em(lj, h, 10 * h, RBF, restart=False),
+    "asvgd_em_no_restart": lambda lj, h: mx.asvgd_em(lj, h, 10 * h, RBF, restart=None),
     "mpgd_scale": lambda lj, h: mx.mpgd(lj, h, 1.5, 3.0, theta_scale=0.3),
     "soul_options": lambda lj, h: mx.soul(
         lj,

@@ -23,6 +23,7 @@ def m_step(particles, data):
 
 
 RBF = mx.kernels.rbf("mean")
+PROX = mx.proximal.of_latent(mx.proximal.soft_threshold(0.3))
 # Every algorithm as a function of the density and one step size.
 ALGORITHMS = {
     "svgd_em": lambda lj, h: mx.svgd_em(lj, h, h, RBF),
@@ -48,6 +49,15 @@ ALGORITHMS = {
         particle_metric=mx.metrics.curvature(),
     ),
     "asvgd_em": lambda lj, h: mx.asvgd_em(lj, h, h, RBF),
+    "asvgd_em_heavy_ball": lambda lj, h: mx.asvgd_em(
+        lj, h, h, RBF, quadratic=None, restart="particles"
+    ),
+    "svgd_em_gfsd": lambda lj, h: mx.svgd_em(lj, h, h, mx.kernels.gfsd("mean")),
+    "m_svgd_em_blob": lambda lj, h: mx.m_svgd_em(lj, h, h, mx.kernels.blob("median")),
+    "coin_em_gfsf": lambda lj, h: mx.coin_em(lj, mx.kernels.gfsf(1.0)),
+    "m_svgd_em_batches": lambda lj, h: mx.m_svgd_em(
+        lj, h, h, mx.kernels.random_batches(mx.kernels.rbf(1.0), 5)
+    ),
     "coin_em": lambda lj, h: mx.coin_em(lj, RBF),
     "pgd": lambda lj, h: mx.pgd(lj, h, h),
     "pmgd": lambda lj, h: mx.pgd(lj, mx.exact_m_step(m_step), h),
@@ -55,6 +65,9 @@ ALGORITHMS = {
     "soul": lambda lj, h: mx.soul(lj, h, h, num_warmup=1, theta_bounds=(-5.0, 5.0)),
     "mpgd": lambda lj, h: mx.mpgd(lj, h, 1.5, 3.0),
     "ipla": lambda lj, h: mx.ipla(lj, h),
+    "myipla": lambda lj, h: mx.ipla(lj, h, prox=PROX, smoothing=0.5),
+    "pipgla": lambda lj, h: mx.ipla(lj, h, prox=PROX),
+    "mypgd": lambda lj, h: mx.pgd(lj, h, h, prox=PROX, smoothing=0.5),
     "kiplmc1": lambda lj, h: mx.kipla(lj, h, 2.0),
     "kiplmc2": lambda lj, h: mx.kipla(lj, h, 2.0, discretization="kiplmc2"),
 }

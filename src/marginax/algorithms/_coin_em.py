@@ -77,6 +77,7 @@ def coin_em(log_joint: LogDensity, kernel: Kernel) -> Algorithm:
         init,
         step,
         log_joint,
+        stochastic=kernel.random,
         blocks=kernel.blocks,
         replicated=("theta", "theta_optimizer_state"),
     )

@@ -190,6 +190,7 @@ def m_svgd_em(
         step,
         log_joint,
         rescale,
+        stochastic=kernel.random,
         blocks=kernel.blocks,
         reset_on_backtrack=(
             "theta_ahead",

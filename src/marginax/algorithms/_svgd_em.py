@@ -136,6 +136,7 @@ def svgd_em(
         step,
         log_joint,
         rescale,
+        stochastic=kernel.random,
         blocks=kernel.blocks,
         replicated=("theta", "theta_optimizer_state"),
     )

@@ -35,6 +35,14 @@ class Kernel:
             metric, if limits apply there that would make no sense in other units; else None.
         blocks: the blocks within which particles see each other, as `marginax.partition` has them.
         within: whether nothing looks beyond its block of `blocks`; a sum may have a part that does.
+        matrices: `matrices(x) -> (K, C)` of a cloud of flat latents (of one block), with the
+            entries k(x_i, x_j) and those C_ij for which grad_1 k(x_j, x_i) = C_ij (x_i - x_j); None
+            where the kernel is no function of the distance.
+        fits_batches: whether k(x, x) = 1, and k does not depend on the cloud: random batches of it
+            then give the same velocity on average.
+        is_field: whether it is no kernel but a velocity that takes every particle's own score whole
+            (`kernels.gfsd` and others), which cannot be added to one.
+        random: whether the velocity is random, so that a cloud keeps fluctuating.
     """
 
     velocity: Callable[[Particles, Particles], Particles]
@@ -42,6 +50,10 @@ class Kernel:
     whitened: Callable[[Particles, Particles], Particles] | None = None
     blocks: Any = "whole"
     within: bool = False
+    matrices: Callable[[Array], tuple[Array, Array]] | None = None
+    fits_batches: bool = False
+    is_field: bool = False
+    random: bool = False
 
     def __repr__(self) -> str:
         return self.name
@@ -49,6 +61,12 @@ class Kernel:
     def __add__(self, other: "Kernel") -> "Kernel":
         """k_1 + k_2, unweighted: the velocity of a sum is the sum of the velocities."""
         check_kernel(other)
+        for one in (self, other):
+            if one.is_field:
+                raise ValueError(
+                    f"{one.name} is a field, which has every particle's own score already, and "
+                    "cannot be added to a kernel. Use it alone."
+                )
         if "whole" not in (self.blocks, other.blocks) and repr(self.blocks) != repr(other.blocks):
             raise ValueError(
                 f"These kernels work on different blocks, blocks={self.blocks!r} and blocks="
@@ -62,6 +80,7 @@ class Kernel:
             ),
             other.blocks if self.blocks == "whole" else self.blocks,
             self.within and other.within,
+            random=self.random or other.random,
         )
 
 

@@ -65,6 +65,10 @@ def blockwise(kernel: Kernel, blocks: BlockSpec = "leading") -> Kernel:
         each_block(lambda x, s: whitened_velocity(kernel, x, s)),
         blocks,
         within=True,
+        matrices=kernel.matrices,
+        fits_batches=kernel.fits_batches,
+        is_field=kernel.is_field,
+        random=kernel.random,
     )
 
 

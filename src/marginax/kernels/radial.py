@@ -1,7 +1,9 @@
-r"""Kernels of the distance, k = f(r^2): `rbf` and `imq`, by one Gram matrix or in tiles.
+r"""Kernels of the distance, k = f(r^2), by one Gram matrix or in tiles.
 
-    rbf   k = exp(-r^2 / (2 h^2))          grad_1 k(x_j, x) = k (x - x_j) / h^2
-    imq   k = (1 + r^2 / h^2)^(-1/2)       grad_1 k(x_j, x) = k^3 (x - x_j) / h^2
+    rbf           k = exp(-r^2 / (2 h^2))               grad_1 k(x_j, x) = k (x - x_j) / h^2
+    imq           k = (1 + r^2 / h^2)^(-1/2)            grad_1 k(x_j, x) = k^3 (x - x_j) / h^2
+    inverse_log   k = 1 / (1 + log(1 + r^2 / h^2))      grad_1 k(x_j, x) = 2 k^2 (x - x_j)
+                                                                           / (h^2 + r^2)
 
     phi_i = (1/N) [ sum_j k_ij s_j + (1/h^2) sum_j w_ij (x_i - x_j) ]
 
@@ -11,6 +13,7 @@ forgotten, so that memory is N D and not N^2; on NVIDIA GPUs with tensor cores a
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -19,14 +22,23 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from marginax._core import linalg, trees
-from marginax._core.checks import check_count
+from marginax._core.checks import check_count, check_positive
 from marginax._core.linalg import matmul
 from marginax.kernels.bandwidths import Bandwidth, Rule, as_rule
 from marginax.kernels.base import Kernel
 from marginax.kernels.gpu import can_fuse, fused_sums
 from marginax.typing import Count, Particles
 
-__all__ = ["PRECISIONS", "Profile", "imq", "radial", "radial_velocity", "rbf"]
+__all__ = [
+    "PRECISIONS",
+    "Profile",
+    "imq",
+    "inverse_log",
+    "paper_rbf",
+    "radial",
+    "radial_velocity",
+    "rbf",
+]
 
 
 def rbf(
@@ -60,9 +72,21 @@ def rbf(
         gram = jnp.exp(-squared / (2 * h2))
         return gram, gram  # its own derivative: grad_1 k is k / h^2 times the difference
 
-    words = "" if precision == "full" else f", precision={precision!r}"
-    velocity = radial(profile, as_rule(bandwidth), precision, tile)
-    return Kernel(velocity, f"rbf({bandwidth!r}{words})")
+    return _of_profile("rbf", profile, bandwidth, precision, tile)
+
+
+def paper_rbf(h: float, *, precision: str = "full", tile: int | None = None) -> Kernel:
+    """The Gaussian kernel in the form that the M-SVGD-EM paper prints, exp(-2 r^2 / h^2).
+
+    It is `rbf(h / 2)`. The paper's numbers come from `rbf(5.0)`, exp(-r^2 / (2 h^2)) with h = 5.
+
+    Args:
+        h: the paper's bandwidth.
+        precision: as for `rbf`.
+        tile: as for `rbf`.
+    """
+    check_positive(h, "h")
+    return replace(rbf(h / 2, precision=precision, tile=tile), name=f"paper_rbf({h!r})")
 
 
 def imq(bandwidth: Bandwidth = 1.0, *, precision: str = "full", tile: int | None = None) -> Kernel:
@@ -84,9 +108,55 @@ def imq(bandwidth: Bandwidth = 1.0, *, precision: str = "full", tile: int | None
         gram = jax.lax.rsqrt(1 + squared / h2)
         return gram, gram * gram * gram
 
+    return _of_profile("imq", profile, bandwidth, precision, tile)
+
+
+def inverse_log(
+    bandwidth: Bandwidth = 1.0, *, precision: str = "full", tile: int | None = None
+) -> Kernel:
+    """The inverse log kernel over the whole latent, 1 / (1 + log(1 + r^2 / h^2)).
+
+    It falls more slowly than any power of the distance: particles far away are still felt.
+
+    Args:
+        bandwidth: h as a number, or the rule "median" or "mean" that reads it off the cloud.
+        precision: as for `rbf`.
+        tile: as for `rbf`.
+
+    Returns:
+        A kernel for `svgd_em`, `m_svgd_em` and `coin_em`.
+
+    References:
+        Chen, Mackey, Gorham, Briol and Oates (2018), Stein points, ICML.
+    """
+
+    def profile(squared: Array, h2: Array) -> tuple[Array, Array]:
+        ratio = squared / h2
+        gram = 1 / (1 + jnp.log1p(ratio))
+        return gram, 2 * gram * gram / (1 + ratio)
+
+    return _of_profile("inverse_log", profile, bandwidth, precision, tile)
+
+
+def _of_profile(
+    name: str, profile: "Profile", bandwidth: Bandwidth, precision: str, tile: int | None
+) -> Kernel:
+    """The kernel of a profile with k(x, x) = 1."""
+    rule = as_rule(bandwidth)
+
+    def matrices(x: Float[Array, "n d"]) -> tuple[Array, Array]:
+        squared = linalg.squared_distances(x)
+        h2 = rule(x, squared)
+        gram, repulsion = profile(squared, h2)
+        return gram, repulsion / h2
+
     words = "" if precision == "full" else f", precision={precision!r}"
-    velocity = radial(profile, as_rule(bandwidth), precision, tile)
-    return Kernel(velocity, f"imq({bandwidth!r}{words})")
+    return Kernel(
+        radial(profile, rule, precision, tile),
+        f"{name}({bandwidth!r}{words})",
+        matrices=matrices,
+        fits_batches=not isinstance(bandwidth, str),
+    )
 
 
 # (r^2, h^2) -> K and W, with grad_1 k(x_j, x) = W (x - x_j) / h^2.
