@@ -35,7 +35,8 @@ VARIANTS = {
 METHODS = {
     name: make
     for name, make in (ALGORITHMS | VARIANTS).items()
-    if name not in ("coin_em", "m_svgd_em_curvature")  # no step; a Newton step, which is none
+    # There is no step; or a Newton step, which is none.
+    if not name.startswith("coin_em") and name != "m_svgd_em_curvature"
 }
 
 

@@ -140,8 +140,8 @@ def test_m_svgd_em_algorithm_2_adagrad():
 class Coin:
     """Coin betting for one array, from its paper."""
 
-    def __init__(self, start):
-        self.start, self.current = start, start
+    def __init__(self, start, damping=0.0):
+        self.start, self.current, self.damping = start, start, damping
         self.scale = np.full_like(start, 1e-8)
         self.total, self.absolute, self.reward = 3 * [np.zeros_like(start)]
 
@@ -150,18 +150,38 @@ class Coin:
         self.absolute = self.absolute + np.abs(g)
         self.reward = np.maximum(self.reward + g * (self.current - self.start), 0)
         self.total = self.total + g
-        fraction = self.total / (self.scale * (self.absolute + self.scale))
+        against = np.maximum(self.absolute + self.scale, self.damping * self.scale)
+        fraction = self.total / (self.scale * against)
         self.current = self.start + fraction * (self.scale + self.reward)
         return self.current
 
 
-def test_coin_em():
-    theta_coin, x_coin, path = Coin(hand.THETA), Coin(hand.PARTICLES), []
+@pytest.mark.parametrize("damping", [0.0, 100.0])
+def test_coin_em(damping):
+    theta_coin, x_coin, path = Coin(hand.THETA, damping), Coin(hand.PARTICLES, damping), []
     for _ in range(3):
         g = hand.grad_theta(theta_coin.current, x_coin.current)
         phi = hand.stein_velocity(theta_coin.current, x_coin.current)  # the old theta
         path.append((theta_coin.bet(g), x_coin.bet(phi), g, phi))
-    assert_path(three_steps(mx.coin_em(hand.log_joint, KERNEL)), path)
+    assert_path(three_steps(mx.coin_em(hand.log_joint, KERNEL, damping=damping)), path)
+
+
+def test_marginal_coin_em():
+    """theta at the maximum over the old cloud, and particles that see it."""
+
+    def maximum(x, xp):
+        return xp.stack([xp.mean(x), xp.log(xp.mean((x - xp.mean(x)) ** 2))])
+
+    x_coin, theta, path = Coin(hand.PARTICLES), hand.THETA, []
+    for _ in range(3):
+        g = hand.grad_theta(theta, x_coin.current)
+        theta = maximum(x_coin.current, np)
+        phi = hand.stein_velocity(theta, x_coin.current)
+        path.append((theta, x_coin.bet(phi), g, phi))
+    np.testing.assert_allclose(hand.grad_theta(path[0][0], hand.PARTICLES), 0, atol=1e-12)
+    m_step = mx.exact_m_step(lambda particles, data: maximum(particles, jnp))
+    method = mx.coin_em(hand.log_joint, KERNEL, theta_optimizer=m_step)
+    assert_path(three_steps(method), path)
 
 
 @pytest.mark.slow
