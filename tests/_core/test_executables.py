@@ -283,3 +283,35 @@ def test_a_second_process_fits_without_tracing_again_and_another_model_is_anothe
     _, other = fit_in_a_process(tmp_path, 2.0)
     _, alone = fit_in_a_process(tmp_path / "new", 2.0)
     assert other == alone != first
+
+
+LAPACK = """
+import sys
+import jax, jax.numpy as jnp
+from marginax._core.disk_cache import kept_on_disk
+from marginax._core.programs import Program
+with kept_on_disk():
+    values, _ = Program(lambda a: jnp.linalg.eigh(a), "eigh")(jnp.diag(jnp.arange(9.0)))
+print(float(values[-1]))
+"""
+
+
+def test_a_process_that_has_not_called_lapack_can(tmp_path):
+    # The bug: machine code from a file called LAPACK where JAX had not looked for it yet, and the
+    # process died of a segmentation fault: theta of more than 8 numbers, in the second process.
+    for _ in range(2):
+        ran = subprocess.run(
+            [sys.executable, "-c", LAPACK],
+            env={"MARGINAX_CACHE": str(tmp_path), "PATH": "", "JAX_PLATFORMS": "cpu"},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert (ran.returncode, ran.stdout) == (0, "8.0\n"), ran.stderr
+    assert len(files(tmp_path)) == 1
+
+
+def test_what_calls_functions_of_others_is_not_kept():
+    assert executables.can_keep(set())
+    assert executables.can_keep({"lapack_dsyevd_ffi"})
+    assert not executables.can_keep({"lapack_dsyevd_ffi", "somebody_elses"})

@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import os
 import pickle
+import re
 import zlib
 from collections.abc import Callable, Iterator
 from functools import lru_cache
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import jaxlib.version
 import numpy as np
 import optax
@@ -27,7 +29,18 @@ from jax.experimental import serialize_executable
 from marginax._core.disk_cache import PROGRAM, processor
 from marginax._core.files import write_atomically
 
-__all__ = ["file_of", "options_of_jax", "read", "types_of", "without_jaxs_cache", "write"]
+__all__ = [
+    "calls_of",
+    "can_keep",
+    "file_of",
+    "options_of_jax",
+    "read",
+    "types_of",
+    "without_jaxs_cache",
+    "write",
+]
+
+LAPACK = "lapack_"  # how the names of its functions begin
 
 # Of JAX, on which a trace depends.
 OPTIONS = (
@@ -110,7 +123,9 @@ def read(file: Path, arguments: Any) -> Any:
         arguments: a tree like those that it is called with.
     """
     with contextlib.suppress(Exception):
-        payload, result = pickle.loads(zlib.decompress(file.read_bytes()))
+        payload, result, calls_lapack = pickle.loads(zlib.decompress(file.read_bytes()))
+        if calls_lapack:
+            _find_lapack()
         inputs = jax.tree.structure((arguments, {}))
         return serialize_executable.deserialize_and_load(
             payload, inputs, jax.tree.structure(result)
@@ -118,13 +133,40 @@ def read(file: Path, arguments: Any) -> Any:
     return None
 
 
-def write(file: Path, compiled: Any) -> None:
-    """Keeps a compiled program, if it can be."""
+def write(file: Path, compiled: Any, calls: set[str]) -> None:
+    """Keeps a compiled program, if it can be.
+
+    Args:
+        file: from `file_of`.
+        compiled: the program.
+        calls: from `calls_of`, all of which `can_keep`.
+    """
     with contextlib.suppress(Exception):
         payload, _, outputs = serialize_executable.serialize(compiled)
         result = jax.tree.unflatten(outputs, [0] * outputs.num_leaves)
-        packed = zlib.compress(pickle.dumps((payload, result)), level=1)
+        calls_lapack = any(name.startswith(LAPACK) for name in calls)
+        packed = zlib.compress(pickle.dumps((payload, result, calls_lapack)), level=1)
         write_atomically(file, lambda there: there.write_bytes(packed))
+
+
+def calls_of(lowered: Any) -> set[str]:
+    """The functions outside of it that a program calls, by name."""
+    return set(re.findall(r"custom_call\s+@([\w.$]+)", lowered.as_text()))
+
+
+def can_keep(calls: set[str]) -> bool:
+    """Whether a process that did not lower the program can run it.
+
+    A function that is called is found by its name in the process. JAX sees to that when it lowers a
+    call; where it has not, LAPACK's are there but lead nowhere, and the process would crash.
+    """
+    return all(name.startswith(LAPACK) for name in calls)
+
+
+@lru_cache
+def _find_lapack() -> None:
+    """Has JAX find LAPACK, as lowering any call of it does."""
+    jax.jit(jnp.linalg.eigh).lower(np.eye(2, dtype=np.float32))
 
 
 @contextlib.contextmanager

@@ -120,11 +120,16 @@ class Program:
         if file is None:
             return self._chosen(leaves).lower(*arguments).compile()
         compiled = executables.read(file, arguments)
-        if compiled is None:
-            with executables.without_jaxs_cache():
-                compiled = self._chosen(leaves).lower(*arguments).compile()
-            # In a thread that the end of the process waits for.
-            threading.Thread(target=executables.write, args=(file, compiled)).start()
+        if compiled is not None:
+            return compiled
+        lowered = self._chosen(leaves).lower(*arguments)
+        calls = executables.calls_of(lowered)
+        if not executables.can_keep(calls):
+            return lowered.compile()
+        with executables.without_jaxs_cache():
+            compiled = lowered.compile()
+        # In a thread that the end of the process waits for.
+        threading.Thread(target=executables.write, args=(file, compiled, calls)).start()
         return compiled
 
     def prepare(self, *arguments: Any) -> None:
