@@ -25,6 +25,7 @@ MOVES = {
     "mpgd": ("momentum", "underdamped Langevin"),
     "soul": ("ascent", "one Langevin chain"),
     "ipla": ("Langevin", "Langevin"),
+    "jala_em": ("weighted ascent", "Langevin with weights"),
     "kipla": ("underdamped Langevin", "underdamped Langevin"),
 }
 

@@ -68,6 +68,7 @@ ALGORITHMS = {
     "myipla": lambda lj, h: mx.ipla(lj, h, prox=PROX, smoothing=0.5),
     "pipgla": lambda lj, h: mx.ipla(lj, h, prox=PROX),
     "mypgd": lambda lj, h: mx.pgd(lj, h, h, prox=PROX, smoothing=0.5),
+    "jala_em": lambda lj, h: mx.jala_em(lj, h, h),
     "kiplmc1": lambda lj, h: mx.kipla(lj, h, 2.0),
     "kiplmc2": lambda lj, h: mx.kipla(lj, h, 2.0, discretization="kiplmc2"),
 }

@@ -3,6 +3,7 @@
 from marginax.algorithms._asvgd_em import asvgd_em
 from marginax.algorithms._coin_em import coin_em
 from marginax.algorithms._ipla import ipla
+from marginax.algorithms._jala_em import jala_em
 from marginax.algorithms._kipla import kipla
 from marginax.algorithms._m_svgd_em import m_svgd_em
 from marginax.algorithms._mpgd import mpgd
@@ -18,6 +19,7 @@ __all__ = [
     "asvgd_em",
     "coin_em",
     "ipla",
+    "jala_em",
     "kipla",
     "m_svgd_em",
     "mpgd",
