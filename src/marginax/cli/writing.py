@@ -142,17 +142,16 @@ def _draw(fit: Fit, path: Path) -> list[Panel]:
     figure, drawn = fit.plot(), io.BytesIO()
     figure.savefig(drawn, format="png", dpi=DOTS, pil_kwargs=PACKED)
     write_whole(path, lambda partial: partial.write_bytes(drawn.getvalue()))
-    # Drawn once, and cut into the cells of its grid: drawing takes longer than the fit's own
-    # arithmetic, and so does looking for the edges of what was drawn.
+    # Drawn once, and cut: drawing takes longer than the fit's own arithmetic.
     whole = Image.open(drawn)
     panels = []
     for ax in figure.axes:
-        grid, cell = ax.get_gridspec(), ax.get_subplotspec()
-        width, height = whole.width / grid.ncols, whole.height / grid.nrows
-        left, top = round(cell.colspan.start * width), round(cell.rowspan.start * height)
+        box = ax.get_tightbbox().transformed(figure.dpi_scale_trans.inverted()).padded(0.05)
+        left, right = (round(DOTS * x) for x in (box.x0, box.x1))
+        upper, lower = (whole.height - round(DOTS * y) for y in (box.y1, box.y0))
+        edges = (max(left, 0), max(upper, 0), min(right, whole.width), min(lower, whole.height))
         picture = io.BytesIO()
-        edges = (left, top, round(left + width), round(top + height))
         whole.crop(edges).save(picture, format="png", **PACKED)
         text = base64.b64encode(picture.getvalue()).decode()
-        panels.append(Panel(ax.get_title(), text, width / DOTS))
+        panels.append(Panel(ax.get_title(), text, float(box.width)))
     return panels
