@@ -102,7 +102,7 @@ def of_latent(operator: Callable[[Array, ArrayLike], Array]) -> Prox:
 
 
 def laplace_around_theta(weight: float = 1.0) -> Prox:
-    """The `prox` of g = weight sum_d |x_d - theta|, a Laplace prior around one number theta.
+    """The `prox` of weight times the distances of all x_d from one number theta: a Laplace prior.
 
     For a given theta, x_d goes towards it by at most weight * scale; and theta solves
 
@@ -130,7 +130,7 @@ def laplace_around_theta(weight: float = 1.0) -> Prox:
 
 
 def soft_threshold(weight: ArrayLike = 1.0) -> Callable[[Array, ArrayLike], Array]:
-    """Of g = weight sum |x_d|: a Laplace prior."""
+    """Of weight times the sum of absolute values: a Laplace prior."""
 
     def operator(x: Array, scale: ArrayLike) -> Array:
         return jnp.sign(x) * jnp.maximum(jnp.abs(x) - weight * scale, 0)
@@ -150,7 +150,7 @@ def box(low: ArrayLike, high: ArrayLike) -> Callable[[Array, ArrayLike], Array]:
 
 
 def group_soft_threshold(weight: ArrayLike = 1.0) -> Callable[[Array, ArrayLike], Array]:
-    """Of g = weight sum_g |x_g|_2, with groups along all axes but the last."""
+    """Of weight times the sum of the groups' lengths, groups along all axes but the last."""
 
     def operator(x: Array, scale: ArrayLike) -> Array:
         length = jnp.linalg.norm(x, axis=-1, keepdims=True)
