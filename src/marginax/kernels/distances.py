@@ -28,7 +28,7 @@ def energy(
 ) -> Kernel:
     """The energy kernel over the whole latent, which grows with the distance from the cloud's mean.
 
-    Repulsion has the same strength at all distances, and points of unit length.
+    Particles repel each other with the same strength at all distances.
 
     Args:
         bandwidth: h as a number, or the rule "median" or "mean" that reads it off the cloud.
