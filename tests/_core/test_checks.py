@@ -139,6 +139,7 @@ GOOD = {
     mx.soul: {"theta_optimizer": 0.1, "step_size": 0.1},
     mx.mpgd: {"step_size": 0.1, "friction": 1.0, "inverse_mass": 1.0},
     mx.kipla: {"step_size": 0.1, "friction": 1.0},
+    mx.jala_em: {"theta_optimizer": 0.1, "step_size": 0.1},
 }
 SLOTS = [(make, slot) for make, given in GOOD.items() for slot in given]
 METRIC = mx.metrics.curvature

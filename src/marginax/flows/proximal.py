@@ -91,7 +91,7 @@ def of_latent(operator: Callable[[Array, ArrayLike], Array]) -> Prox:
     Example:
         >>> import jax.numpy as jnp, marginax as mx
         >>> prox = mx.proximal.of_latent(mx.proximal.soft_threshold(2.0))  # of 2 |x|
-        >>> prox(0.0, jnp.array([3.0, -0.5]), 0.5)[1].tolist()
+        >>> prox(0.0, jnp.array([3.0, 0.5]), 0.5)[1].tolist()
         [2.0, 0.0]
     """
 
