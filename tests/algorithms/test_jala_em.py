@@ -175,3 +175,11 @@ def test_the_right_error_model_is_chosen():
 def test_shares_are_checked():
     with pytest.raises(ValueError, match="resample_below is 1.5"):
         mx.jala_em(gaussian, 0.1, 0.1, resample_below=1.5)
+
+
+def test_batches_of_groups_are_refused():
+    problem = mx.Problem.grouped(gaussian, jnp.arange(6.0)[:, None], theta=0.0, latent=jnp.zeros(1))
+    method = mx.jala_em(problem.unconstrained_log_joint, 0.1, 0.1)
+    state = method.init(jax.random.key(0), jnp.zeros(()), jnp.zeros((5, 3, 1)))
+    with pytest.raises(ValueError, match="was given a batch of the groups"):
+        method.step(jax.random.key(1), state, problem.data[:3])

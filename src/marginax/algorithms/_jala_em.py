@@ -34,6 +34,7 @@ from marginax._core.checks import check_positive, check_start
 from marginax.algorithms.contract import Algorithm
 from marginax.flows import langevin
 from marginax.flows.optimizers import Optimizer, as_optimizer, ascend, rescaled
+from marginax.model.log_joint import as_log_joint
 from marginax.typing import Data, Key, Latent, LogDensity, Particles, Theta
 
 __all__ = ["JALAEMInfo", "JALAEMState", "jala_em"]
@@ -104,7 +105,7 @@ def jala_em(
 
     Returns:
         The algorithm. It is stochastic: average the last iterates of theta. Its particles have
-        weights, `state.log_weights`.
+        weights, `state.log_weights`, which need all of the data at every step: no batches.
 
     Example:
         >>> import jax, jax.numpy as jnp, marginax as mx
@@ -136,6 +137,11 @@ def jala_em(
         )
 
     def step(key: Key, state: JALAEMState, data: Data) -> tuple[JALAEMState, JALAEMInfo]:
+        if as_log_joint(log_joint).theta_weight(state.particles) != 1:
+            raise ValueError(
+                "jala_em was given a batch of the groups, but its weights follow the density of "
+                "all of them: run it without batch_size, or take `pgd`."
+            )
         move_key, draw_key = jax.random.split(key)
         x, log_weights = state.particles, state.log_weights
         values, scores = _values_and_scores(log_joint, state.theta, x, data)
