@@ -315,3 +315,22 @@ def test_what_calls_functions_of_others_is_not_kept():
     assert executables.can_keep(set())
     assert executables.can_keep({"lapack_dsyevd_ffi"})
     assert not executables.can_keep({"lapack_dsyevd_ffi", "somebody_elses"})
+
+
+def test_an_attribute_of_a_users_function_is_no_identity(folder):
+    # The bug this would be: two densities that both call something else of theirs `identity`.
+    class Density:
+        identity = "mine"
+
+        def __init__(self, scale):
+            self.scale = scale
+
+        def __call__(self, theta, x, y):
+            return self.scale * squares(theta, x, y)
+
+    for scale in (1.0, 2.0):
+        method = mx.pgd(Density(scale), 0.1, 0.1)
+        options = {"max_steps": 2, "key": jax.random.key(0), "diagnose": False}
+        mx.run(method, 0.0, jnp.zeros((3, 2)), jnp.ones(2), **options)
+    _wait()
+    assert not [one for one in files(folder) if one.name.startswith("_values_and_scores")]

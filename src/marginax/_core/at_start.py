@@ -33,6 +33,7 @@ def check_log_joint(
     *,
     latent: str = PARTICLES,
     each: LogDensity | None = None,
+    identity: str | None = None,
 ) -> None:
     """Evaluates the log joint at the start: its shape always, value and gradients if known.
 
@@ -43,6 +44,7 @@ def check_log_joint(
         data: handed on.
         latent: what the user calls the cloud: particles of a `run`, the latent of a `Problem`.
         each: the log joints of the groups, one number each, if there are groups.
+        identity: of the log joint, for other processes, if it has one.
     """
     # Inside jit every new array is a tracer, also one made of constants.
     known = (theta, particles, data, jnp.zeros(()))
@@ -50,7 +52,7 @@ def check_log_joint(
         _check_log_joint_shape(log_joint, theta, particles, data)
         return
     try:
-        scores, values = evaluate(log_joint, theta, particles, data)
+        scores, values = evaluate(log_joint, theta, particles, data, identity)
     except Exception:
         _check_log_joint_shape(log_joint, theta, particles, data)  # says what is wrong, in words
         raise
@@ -97,11 +99,15 @@ def check_shapes(log_joint: LogDensity, theta: Theta, one: Latent, data: Data, w
 
 
 def evaluate(
-    log_joint: LogDensity, theta: Theta, particles: Particles, data: Data
+    log_joint: LogDensity,
+    theta: Theta,
+    particles: Particles,
+    data: Data,
+    identity: str | None = None,
 ) -> tuple[PyTree, Array]:
     """Both gradients and the values; compiled once, unless data holds more than arrays."""
     arrays = all(isinstance(leaf, np.ndarray | jax.Array) for leaf in jax.tree.leaves(data))
-    fixed = ById(log_joint, mark=log_joint, identity=getattr(log_joint, "identity", None))
+    fixed = ById(log_joint, mark=log_joint, identity=identity)
     program = _compiled(fixed) if arrays else partial(_values_and_scores, fixed)
     return program(theta, particles, data)
 

@@ -136,7 +136,8 @@ def check_density(log_joint: LogDensity, theta: Theta, particles: Particles, dat
     """Evaluates the log joint at a start, and warns if it hides what another one knows."""
     with structure_called() as called:
         try:
-            check_log_joint(log_joint, theta, particles, data)
+            identity = as_log_joint(log_joint).identity
+            check_log_joint(log_joint, theta, particles, data, identity=identity)
         except NotFiniteError as error:
             owner = getattr(as_log_joint(log_joint).function, "__self__", None)
             if not isinstance(owner, Problem):
