@@ -44,8 +44,14 @@ def test_a_variance_of_0_leaves_the_others_their_errors(seed):
     check_believed(fitted(case.problem, draw_posterior=seed == 0), case)
 
 
-def test_an_outlier_of_10_000_standard_deviations():
-    case = hard_gaussian.variance_of_zero(1, outlier=1e4)
+@pytest.mark.parametrize("last_digits", [0, 1, 13])
+def test_an_outlier_of_10_000_standard_deviations(last_digits):
+    """Beside a variance of 0 second derivatives are rounding, and climbs rest where they end.
+
+    With other last digits of the data the starts were said to disagree in 9 cases of 12 (1 was one
+    of them), and all rested far from the maximum in one of 16, which was believed (13).
+    """
+    case = hard_gaussian.variance_of_zero(1, outlier=1e4, last_digits=last_digits)
     check_believed(fitted(case.problem, draw_posterior=False), case)
 
 

@@ -8,9 +8,9 @@ from closed_likelihood import closed_likelihood
 from jax.scipy.special import gammaln
 from jax.scipy.stats import norm, poisson, t
 
-from marginax.likelihood.climbs import climb_from_starts, maximum_from
+from marginax.likelihood.climbs import climb_from_starts, gaps_below, maximum_from
 from marginax.likelihood.modes import climb_blocks
-from marginax.likelihood.newton import Local
+from marginax.likelihood.newton import Climb, Local
 from marginax.likelihood.plateaus import is_rounding
 from marginax.likelihood.results import QuadratureLikelihood
 
@@ -137,3 +137,19 @@ def test_a_smooth_likelihood_is_not_rounding_in_any_units(unit):
     function = closed_likelihood(lambda theta: -0.5 * jnp.sum((theta / unit - 3.0) ** 2))
     for away in (0.0, 3.0, 30.0):
         assert not is_rounding(function, np.full(2, away * unit), None)
+
+
+@pytest.mark.parametrize(("dips", "gaps"), [(True, 1), (False, 0)])
+def test_a_lower_top_is_a_maximum_if_the_way_up_leads_down_first(dips, gaps):
+    """A climb that rested on a slope was said to be another maximum."""
+
+    def log_likelihood(theta):
+        hill = -0.5 * theta[0] ** 2
+        return jnp.logaddexp(hill, -0.5 * (theta[0] - 8) ** 2 - 1.0) if dips else hill
+
+    function = closed_likelihood(log_likelihood)
+    best, lower = (
+        Climb(np.array([place]), function.evaluate(np.array([place]), None), 3, True)
+        for place in (0.0, 8.0)
+    )
+    assert len(gaps_below(function, best, [best, lower])) == gaps

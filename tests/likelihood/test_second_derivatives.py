@@ -55,3 +55,20 @@ def test_a_hessian_that_the_gradient_contradicts():
     assert not curvature_agrees(function, top_of(function))
     seen = by_differences(function, top_of(function)).evaluate(TOP, None)
     np.testing.assert_allclose(-seen.hessian, INFORMATION, rtol=1e-6, atol=1e-7)
+
+
+def test_differences_on_a_plateau_that_ends():
+    """Steps grew off the plateau, were cut, and grew again: derivatives were infinite."""
+
+    def evaluate(theta, extra):
+        edge = -np.inf if theta[1] < -30 else -np.exp(theta[1])
+        value = edge - 0.5 * 1e-4 * theta[0] ** 2
+        return Local(value, np.zeros(2), np.diag([-1e5, 1e-7]), extra)
+
+    function = LikelihoodFunction(None, evaluate, None)
+    at = np.array([50.0, -14.0])
+    top = Climb(at, evaluate(at, None), 3, True)
+    seen = by_differences(function, top).evaluate(at, None)
+    np.testing.assert_allclose(seen.hessian[0, 0], -1e-4, rtol=1e-3)
+    np.testing.assert_allclose(seen.gradient[0], -5e-3, rtol=1e-6)
+    assert np.all(np.isfinite(seen.hessian))

@@ -35,15 +35,18 @@ def linear(y: Array, start: Theta, near: Theta, unit: float = 1.0) -> Hard:
     )
 
 
-def variance_of_zero(seed: int = 0, outlier: float = 0.0) -> Hard:
+def variance_of_zero(seed: int = 0, outlier: float = 0.0, last_digits: int = 0) -> Hard:
     """20 groups of 5 whose means differ less than noise alone would make them: the best sd is 0.
 
-    With an outlier, one number is moved by that many standard deviations.
+    With an outlier, one number is moved by that many standard deviations. With `last_digits`, a
+    seed, all numbers are changed by about 1e-14 of themselves, as another machine's rounding might.
     """
     random = np.random.default_rng(seed)
     y = random.normal(size=(20, 5))
     y = y - 0.5 * (y.mean(axis=1, keepdims=True) - y.mean())
     y[0, 0] += outlier
+    if last_digits:
+        y = y * (1 + 1e-14 * np.random.default_rng(last_digits).normal(size=y.shape))
     noise = float(y.std())
     return linear(y, PLAIN, {"mean": float(y.mean()), "sd": 0.3 * noise, "noise": noise})
 

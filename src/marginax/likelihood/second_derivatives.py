@@ -15,7 +15,7 @@ __all__ = ["by_differences", "checked_information", "curvature_agrees"]
 
 STEP = 0.2  # of a standard error
 AGREE = 0.03  # in the curvature along a direction, relative to it
-ROUNDS = 8
+ROUNDS = 16
 ALIKE = 0.1  # falls of the likelihood, relative to what the curvature says
 UPWARDS = 0.01  # an eigenvalue, where a coordinate alone has -1
 MOST_BY_VALUES = 8  # parameters whose derivatives are taken from values
@@ -134,22 +134,27 @@ def _falls_as_said(
 
 
 def _steps(function: LikelihoodFunction, top: Climb) -> np.ndarray:
-    """Along every coordinate the step over which the likelihood bends as in 0.2 standard errors."""
+    """Along every coordinate the step over which the likelihood bends as in 0.2 standard errors.
+
+    On a plateau there is none: then the longest that was seen to lead to numbers on both sides.
+    """
     here, steps = top.local, np.ones(len(top.theta))
     for i in range(len(steps)):
         curvature = abs(here.hessian[i, i])
         steps[i] = STEP / np.sqrt(curvature) if 0 < curvature < np.inf else STEP
+        too_long = np.inf
         for _ in range(ROUNDS):
             move = np.zeros(len(steps))
             move[i] = steps[i]
             ends = [function.value_at(top.theta + s * move, here.extra) for s in (-1, 1)]
             bend = abs(2 * here.value - sum(ends))
             if not np.isfinite(bend):
-                steps[i] /= 4
-            elif STEP**2 / 4 < bend < 4 * STEP**2:
+                too_long, steps[i] = steps[i], steps[i] / 4
+                continue
+            longer = steps[i] * float(np.clip(STEP / np.sqrt(max(bend, 1e-12)), 0.1, 10.0))
+            if STEP**2 / 4 < bend < 4 * STEP**2 or longer >= too_long:
                 break
-            else:
-                steps[i] *= float(np.clip(STEP / np.sqrt(max(bend, 1e-12)), 0.1, 10.0))
+            steps[i] = longer
     return steps
 
 
