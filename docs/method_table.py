@@ -26,6 +26,8 @@ MOVES = {
     "soul": ("ascent", "one Langevin chain"),
     "ipla": ("Langevin", "Langevin"),
     "jala_em": ("weighted ascent", "Langevin with weights"),
+    "mcem": ("any M-step", "adjusted Langevin chains"),
+    "adjusted_pmgd": ("exact maximum", "adjusted Langevin, all at once"),
     "kipla": ("underdamped Langevin", "underdamped Langevin"),
 }
 

@@ -5,12 +5,14 @@ from marginax._core.disk_cache import configure
 from marginax._version import __version__
 from marginax.algorithms import (
     Algorithm,
+    adjusted_pmgd,
     asvgd_em,
     coin_em,
     ipla,
     jala_em,
     kipla,
     m_svgd_em,
+    mcem,
     mpgd,
     pgd,
     pqn,
@@ -23,13 +25,14 @@ from marginax.fitting.fitter import fit
 from marginax.fitting.result import Fit
 from marginax.flows import metrics, momentum, proximal
 from marginax.flows.m_step import em_gradient
-from marginax.flows.optimizers import exact_m_step
+from marginax.flows.optimizers import conditional_m_steps, exact_m_step
 from marginax.interop.numpyro import from_numpyro
 from marginax.model import transforms
 from marginax.model.groups import pad_groups
 from marginax.model.log_joint import LogJoint
 from marginax.model.minibatches import minibatched
 from marginax.model.problem import Problem
+from marginax.model.unnormalized import WithPrior, unnormalized_prior
 from marginax.running import stopping
 from marginax.running.checkpoints import Checkpoint
 from marginax.running.result import Run
@@ -48,9 +51,12 @@ __all__ = [
     "Run",
     "RunError",
     "Trajectory",
+    "WithPrior",
     "__version__",
+    "adjusted_pmgd",
     "asvgd_em",
     "coin_em",
+    "conditional_m_steps",
     "configure",
     "diagnostics",
     "em_gradient",
@@ -62,6 +68,7 @@ __all__ = [
     "kernels",
     "kipla",
     "m_svgd_em",
+    "mcem",
     "metrics",
     "minibatched",
     "models",
@@ -78,4 +85,5 @@ __all__ = [
     "trajectory",
     "transforms",
     "tuning_free",
+    "unnormalized_prior",
 ]

@@ -126,6 +126,7 @@ def test_a_non_scalar_log_joint_is_named_in_a_loop_of_ones_own_too():
 
 
 RBF = mx.kernels.rbf(1.0)
+M_STEP = mx.exact_m_step(lambda particles, data: jnp.mean(particles))
 bare = inspect.unwrap  # as users have them, without the tests' type checker
 # Every constructor with arguments it takes.
 GOOD = {
@@ -140,6 +141,8 @@ GOOD = {
     mx.mpgd: {"step_size": 0.1, "friction": 1.0, "inverse_mass": 1.0},
     mx.kipla: {"step_size": 0.1, "friction": 1.0},
     mx.jala_em: {"theta_optimizer": 0.1, "step_size": 0.1},
+    mx.mcem: {"theta_optimizer": 0.1, "step_size": 0.1},
+    mx.adjusted_pmgd: {"m_step": M_STEP, "step_size": 0.1},
 }
 SLOTS = [(make, slot) for make, given in GOOD.items() for slot in given]
 METRIC = mx.metrics.curvature
@@ -154,7 +157,12 @@ def test_the_table_has_every_algorithm():
     assert {make.__name__ for make in GOOD} == set(mx.algorithms.__all__) - made_of_another
 
 
-@pytest.mark.parametrize(("make", "slot"), [s for s in SLOTS if s[1] != "kernel"], ids=names)
+OF_OTHER_KINDS = ("kernel", "m_step")
+
+
+@pytest.mark.parametrize(
+    ("make", "slot"), [s for s in SLOTS if s[1] not in OF_OTHER_KINDS], ids=names
+)
 def test_bad_step_size(make, slot):
     for bad in (0.0, -0.1, float("nan"), float("inf"), np.ones(2)):
         with pytest.raises(ValueError, match=f"{slot} (is|has shape)"):
@@ -177,6 +185,8 @@ BAD_OPTIONS = [
     (mx.m_svgd_em, {"particle_momentum": -0.1}, ValueError, "particle_momentum is -0.1"),
     (mx.soul, {"num_warmup": -1}, ValueError, "num_warmup is -1, but it must be an integer"),
     (mx.soul, {"num_warmup": 1.5}, ValueError, "num_warmup is 1.5, but it must be an integer"),
+    (mx.adjusted_pmgd, {"m_step": 0.1}, TypeError, "m_step is 0.1, but adjusted_pmgd needs"),
+    (mx.mcem, {"num_moves": 0}, ValueError, "num_moves is 0, but it must be an integer"),
     (mx.kipla, {"discretization": "euler"}, ValueError, "is 'euler'.*'kiplmc1', 'kiplmc2'"),
 ]
 
@@ -184,7 +194,7 @@ BAD_OPTIONS = [
 @pytest.mark.parametrize(("make", "bad", "error", "sentence"), BAD_OPTIONS)
 def test_bad_options(make, bad, error, sentence):
     with pytest.raises(error, match=sentence):
-        bare(make)(MODEL.log_joint, **GOOD[make], **bad)
+        bare(make)(MODEL.log_joint, **GOOD[make] | bad)
 
 
 def test_bounds_unlike_theta():

@@ -6,35 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from langevin_by_hand import KEYS, H, N, assert_path, noise, three_steps, underdamped_noise
 
 import marginax as mx
-from marginax._core import trees
-
-H = 0.05
-KEYS = jax.random.split(jax.random.key(7), 3)
-N = len(hand.PARTICLES)
-
-
-def noise(key, like):
-    return np.asarray(trees.normal_like(key, jnp.asarray(like)))
-
-
-def three_steps(algorithm, init_key=None):
-    init_key = jax.random.key(0) if init_key is None else init_key
-    state = algorithm.init(init_key, jnp.array(hand.THETA), jnp.array(hand.PARTICLES))
-    steps, step = [], jax.jit(algorithm.step)
-    for key in KEYS:
-        state, info = step(key, state, jnp.array(hand.DATA))
-        steps.append((state, info))
-    return steps
-
-
-def assert_path(steps, path):
-    """Against (theta, cloud, theta's gradient, scores) of every step."""
-    for (state, info), expected in zip(steps, path, strict=True):
-        found = (state.theta, state.particles, info.theta_score, info.scores)
-        for one, other in zip(found, expected, strict=True):
-            np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
 
 
 def test_pgd():
@@ -193,88 +167,6 @@ def test_souls_average_without_weights_yet_is_theta():
     method = mx.soul(hand.log_joint, 0.03, H, averaging_weight=lambda count: 0.0)
     for state, _ in three_steps(method):
         np.testing.assert_array_equal(state.theta_average, state.theta)
-
-
-def underdamped_noise(h, g, e, temperature=1.0):
-    """The 2x2 covariance of (e_x, e_u), and a function from two draws to a sample of it."""
-    a, w = g * e, np.exp(-g * e * h)
-    var_x = temperature * (2 * h - 3 / a + 4 * w / a - w**2 / a) / g
-    cov = temperature * (1 - w) ** 2 / a
-    var_u = temperature * (1 - w**2) / e
-
-    def draw(shared, own):
-        along = cov / np.sqrt(var_u)
-        return along * shared + np.sqrt(var_x - along**2) * own, np.sqrt(var_u) * shared
-
-    return draw
-
-
-def test_mpgd():
-    g, e = 0.9, 8.0
-    w = np.exp(-g * e * H)
-    c1, c2, kick = (1 - w) / g, (H - (1 - w) / (g * e)) / g, (1 - w) / (g * e)
-    init_key = jax.random.key(3)
-    theta, x = hand.THETA, hand.PARTICLES
-    m, u = np.zeros(2), noise(init_key, x) / np.sqrt(e)
-    draw, path = underdamped_noise(H, g, e), []
-    for key in KEYS:
-        ahead = theta + c1 * m
-        gradient = -hand.grad_theta(ahead, x)
-        m = w * m - kick * gradient
-        theta = ahead - c2 * gradient  # from the look-ahead
-        s = hand.scores(theta, x)  # the new theta
-        u_key, x_key = jax.random.split(key)
-        e_x, e_u = draw(noise(u_key, x), noise(x_key, x))
-        x, u = x + c1 * u + c2 * s + e_x, w * u + kick * s + e_u
-        path.append((theta, x, -gradient, s))
-    assert_path(three_steps(mx.mpgd(hand.log_joint, H, g, e), init_key), path)
-
-
-@pytest.mark.parametrize("c", [0.3, np.array([0.3, 2.0])], ids=["one", "each"])
-def test_mpgd_in_other_units_of_theta(c):
-    """theta_scale c is the same walk of theta / c, under the log joint of c times that."""
-    g, e = 0.9, 8.0
-    key = jax.random.key(3)
-
-    def in_units(phi, x, y):
-        return hand.log_joint(c * phi, x, y)
-
-    scaled = mx.mpgd(hand.log_joint, H, g, e, theta_scale=c)
-    by_hand = mx.mpgd(in_units, H, g, e)
-    one = scaled.init(key, jnp.array(hand.THETA), jnp.array(hand.PARTICLES))
-    other = by_hand.init(key, jnp.array(hand.THETA) / c, jnp.array(hand.PARTICLES))
-    for step_key in KEYS:
-        one, _ = scaled.step(step_key, one, jnp.array(hand.DATA))
-        other, _ = by_hand.step(step_key, other, jnp.array(hand.DATA))
-        np.testing.assert_allclose(one.theta, c * other.theta, rtol=1e-12)
-        np.testing.assert_allclose(one.particles, other.particles, rtol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("scale", "words"),
-    [
-        ({"a": 0.5}, "neither one number nor a tree"),  # scaled all of theta
-        (jnp.ones((3, 2)), "neither one number nor a tree"),
-        (-1.0, "positive and finite"),
-        (0.0, "positive and finite"),
-        (np.array([1.0, np.nan]), "positive and finite"),
-    ],
-)
-def test_mpgd_refuses_units_that_are_none(scale, words):
-    theta = {"a": jnp.zeros(2), "b": jnp.zeros(2)}
-    with pytest.raises(ValueError, match=words):
-        mx.mpgd(hand.log_joint, H, 0.9, 8.0, theta_scale=scale).init(
-            jax.random.key(0), theta, jnp.array(hand.PARTICLES)
-        )
-
-
-def test_mpgd_without_gradient_moves_theta_by_its_momentum():
-    method = mx.mpgd(lambda theta, x, y: -0.5 * jnp.sum(x**2), H, 0.9, 8.0)
-    state = method.init(KEYS[0], jnp.array(hand.THETA), jnp.array(hand.PARTICLES))
-    m = jnp.array([2.0, -3.0])
-    after, _ = method.step(KEYS[1], state._replace(theta_momentum=m), None)
-    c1 = (1 - np.exp(-0.9 * 8.0 * H)) / 0.9
-    np.testing.assert_allclose(after.theta - state.theta, c1 * m, rtol=1e-12)
 
 
 def start_of_kipla(init_key):

@@ -6,34 +6,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from by_hand import assert_stein_path as assert_path
+from by_hand import some_steps, three_steps
 
 import marginax as mx
-from marginax.flows.accelerated import quadratic_terms
 
 GAMMA, GAMMA_X = 0.05, 0.08
 KERNEL = mx.kernels.rbf(1.3)
-
-
-def three_steps(algorithm):
-    """States and infos of steps 1, 2 and 3."""
-    return some_steps(algorithm, 3)
-
-
-def some_steps(algorithm, num_steps, particles=hand.PARTICLES):
-    state = algorithm.init(jax.random.key(0), jnp.array(hand.THETA), jnp.array(particles))
-    steps, step = [], jax.jit(algorithm.step)
-    for _ in range(num_steps):
-        state, info = step(jax.random.key(0), state, jnp.array(hand.DATA))
-        steps.append((state, info))
-    return steps
-
-
-def assert_path(steps, path, tolerance=1e-12):
-    """Against (theta, cloud, theta's gradient, velocity) of every step."""
-    for (state, info), expected in zip(steps, path, strict=True):
-        found = (state.theta, state.particles, info.theta_score, info.velocity)
-        for one, other in zip(found, expected, strict=True):
-            np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance)
 
 
 def test_svgd_em():
@@ -246,108 +225,6 @@ def test_theta_held_fixed_is_a_sampler():
     np.testing.assert_allclose(ratio, 1.0, atol=0.1)
 
 
-def quadratic_by_hand(x, y, ridge, form, bandwidth=1.3):
-    """T1, T2 and T3 of Stein and Li, one pair of particles at a time."""
-    n = len(x)
-    pairs = [(j, i) for j in range(n) for i in range(n)]
-    k = np.zeros((n, n))
-    first = np.zeros((n, n, x.shape[1]))  # gradients in the first argument, at x_j
-    for j, i in pairs:
-        k[j, i] = np.exp(-np.sum((x[j] - x[i]) ** 2) / (2 * bandwidth**2))
-        first[j, i] = k[j, i] * (x[i] - x[j]) / bandwidth**2
-    second = -first
-    v = n * np.linalg.inv(k + n * ridge * np.eye(n)) @ y
-    s, kv = v @ v.T, k @ v
-    t1, t2, t3 = np.zeros_like(x), np.zeros_like(x), np.zeros_like(x)
-    for j, i in pairs:
-        if form == "exact":
-            t1[j] += v[i] * (second[j, i] @ kv[i])
-            t2[j] += v[i] * (first[j, i] @ kv[j])
-        else:
-            t1[j] += second[j, i] * sum(s[i, m] * k[i, m] for m in range(n))
-            t2[j] += first[j, i] * (s @ k.T)[i, j]
-        t3[j] += k[j, i] * sum(s[i, m] * second[m, i] for m in range(n))
-    return (t1 + t2 - t3) / n**2
-
-
-@pytest.mark.parametrize("damping", [None, 0.6])
-@pytest.mark.parametrize("quadratic", ["exact", "as_released", None])
-@pytest.mark.parametrize("restart", ["speed", "particles", "gradient", None])
-def test_asvgd_em(restart, quadratic, damping):
-    tau = 0.3  # large enough for the cloud to slow down within the six steps
-    theta, x, y = hand.THETA, hand.PARTICLES, np.zeros_like(hand.PARTICLES)
-    k, last = np.zeros(len(x), int), np.zeros(len(x))
-    path, counts = [], []
-    for _ in range(6):
-        g = hand.grad_theta(theta, x)
-        theta = theta + GAMMA * g
-        phi = hand.stein_velocity(theta, x)  # the new theta
-        bent = 0.0 if quadratic is None else quadratic_by_hand(x, y, 0.2, quadratic)
-        alpha = k / (k + 3) if damping is None else damping * (k > 0)
-        y = alpha[:, None] * y + np.sqrt(tau) * (phi + bent)
-        x = x + np.sqrt(tau) * y
-        speed = np.sqrt(np.sum(y**2, axis=1))
-        if restart != "particles":
-            speed = np.full(len(x), np.sqrt(np.sum(y**2)))
-        again = speed < last if restart in ("speed", "particles") else np.zeros(len(x), bool)
-        if restart == "gradient":
-            again = np.full(len(x), np.sum(phi * y) < 0)
-        k, last = np.where(again, 0, k + 1), np.where(again, 0.0, speed)
-        path.append((theta, x, g, phi))
-        counts.append(k if restart == "particles" else k[0])
-    options = {"quadratic": quadratic, "ridge": 0.2, "damping": damping, "restart": restart}
-    method = mx.asvgd_em(hand.log_joint, GAMMA, tau, KERNEL, **options)
-    steps = some_steps(method, 6)
-    assert_path(steps, path)
-    np.testing.assert_array_equal([state.momentum_count for state, _ in steps], counts)
-    if restart is None:
-        assert 0 not in np.array(counts)
-    elif restart == "speed" and damping is None:
-        assert 0 in np.array(counts)
-
-
-@pytest.mark.parametrize("kernel", [mx.kernels.rbf(1.3), mx.kernels.imq(0.9)], ids=repr)
-def test_the_quadratic_terms_are_those_of_the_hamiltonian(kernel):
-    """By autodiff: x' = dH/dV, V' = -dH/dx, and Y' of Y = K V / N along that."""
-    x, v = jax.random.normal(jax.random.key(3), (2, 5, 3))
-    n = len(x)
-
-    def hamiltonian(x, v):
-        return jnp.sum(kernel.matrices(x)[0] * (v @ v.T)) / (2 * n)
-
-    def momenta(x, v):
-        return kernel.matrices(x)[0] @ v / n
-
-    moves = jax.grad(hamiltonian, 1)(x, v), -jax.grad(hamiltonian, 0)(x, v)
-    y, expected = jax.jvp(momenta, (x, v), moves)
-    np.testing.assert_allclose(y, moves[0], rtol=1e-10)
-    actual = quadratic_terms(kernel, x, y, 1e-15, "exact")
-    np.testing.assert_allclose(actual, expected, rtol=1e-7, atol=1e-9)
-    released = quadratic_terms(kernel, x, y, 1e-15, "as_released")
-    assert float(jnp.max(jnp.abs(released - expected))) > 1e-2
-    flat = quadratic_terms(kernel, x[:, :1], y[:, :1], 1e-15, "exact")
-    same = quadratic_terms(kernel, x[:, :1], y[:, :1], 1e-15, "as_released")
-    np.testing.assert_allclose(flat, same, rtol=1e-6, atol=1e-8)
-
-
-def test_quadratic_terms_of_blocks_are_each_their_own():
-    x, y = jax.random.normal(jax.random.key(4), (2, 6, 2, 3))
-    kernel = mx.kernels.rbf(1.1)
-    blocks = quadratic_terms(mx.kernels.blockwise(kernel), x, y, 0.1, "exact")
-    each = [quadratic_terms(kernel, x[:, i], y[:, i], 0.1, "exact") for i in range(2)]
-    np.testing.assert_allclose(blocks, jnp.stack(each, axis=1), rtol=1e-10)
-
-
-def test_what_asvgd_em_cannot_do_is_refused():
-    with pytest.raises(ValueError, match="known for kernels of the distance alone"):
-        mx.asvgd_em(hand.log_joint, 0.1, 0.1, mx.kernels.linear())
-    mx.asvgd_em(hand.log_joint, 0.1, 0.1, mx.kernels.linear(), quadratic=None)
-    with pytest.raises(ValueError, match="restart is .sped., but it must be 'speed'"):
-        mx.asvgd_em(hand.log_joint, 0.1, 0.1, KERNEL, restart="sped")
-    with pytest.raises(ValueError, match="damping is 1.5"):
-        mx.asvgd_em(hand.log_joint, 0.1, 0.1, KERNEL, damping=1.5)
-
-
 def test_m_svgd_em_in_a_metric():
     """u = L'x, t = L^-1 s, phi = L'^-1 phi_u, H at (theta_{t+1}, mean of x~), restart in H."""
     # A start from which the momentum restarts, and once would not without H.
@@ -393,26 +270,3 @@ def test_m_svgd_em_in_a_metric():
     assert told_apart > 0
     # The library's least squares have a ridge of sqrt(eps).
     assert_path(some_steps(method, num_steps, particles), path, tolerance=1e-6)
-
-
-def test_asvgd_em_recovers_from_its_restarts():
-    """On an ill-conditioned Gaussian: faster than SVGD-EM, and k grows again after a restart."""
-    precision = jnp.array([100.0, 1.0])
-
-    def log_joint(theta, x, data):
-        return -0.5 * jnp.sum(precision * x**2) - 0.5 * theta**2
-
-    start = jnp.array([[0.2, 3.0]]) + 0.1 * jax.random.normal(jax.random.key(0), (10, 2))
-    kernel, tau = mx.kernels.rbf(5.0), 0.005
-
-    def final(method, record):
-        return mx.trajectory(method, 0.0, start, None, 300, record=record, key=jax.random.key(1))
-
-    plain = final(mx.svgd_em(log_joint, 0.1, tau, kernel), lambda state, info: state.theta)
-    fast = final(mx.asvgd_em(log_joint, 0.1, tau, kernel), lambda state, info: state.momentum_count)
-    counts = np.asarray(fast.history)
-    restarts = np.flatnonzero(counts == 0)
-    assert len(restarts) > 0
-    assert counts[restarts[0] :].max() > 5
-    far = [float(jnp.max(jnp.abs(end.particles.mean(axis=0)))) for end in (plain, fast)]
-    assert far[1] < 0.1 * far[0]

@@ -49,7 +49,7 @@ def test_liu_constant():
 
 def test_look_ahead_extrapolates_the_difference_of_iterates():
     new, old = {"a": jnp.array([3.0, 1.0])}, {"a": jnp.array([1.0, 2.0])}
-    ahead, _ = look_ahead(mx.momentum.constant(0.5), (), new, new, old)
+    ahead, _ = look_ahead(mx.momentum.constant(0.5), (), new, new, old, old)
     np.testing.assert_allclose(ahead["a"], [4.0, 0.5])
 
 

@@ -6,6 +6,7 @@ theta = (a, b), D = 2, three particles. Nothing in it is Gaussian, symmetric or 
 an update taken at the wrong point, in the wrong order or with the wrong sign shows.
 """
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -74,3 +75,25 @@ def rbf_velocity(particles, scores, bandwidth=1.3):
             grad_1 = k * (x - x_j) / bandwidth**2
             phi[i] += (k * s_j + grad_1) / n
     return phi
+
+
+def three_steps(algorithm):
+    """States and infos of steps 1, 2 and 3."""
+    return some_steps(algorithm, 3)
+
+
+def some_steps(algorithm, num_steps, particles=PARTICLES):
+    state = algorithm.init(jax.random.key(0), jnp.array(THETA), jnp.array(particles))
+    steps, step = [], jax.jit(algorithm.step)
+    for _ in range(num_steps):
+        state, info = step(jax.random.key(0), state, jnp.array(DATA))
+        steps.append((state, info))
+    return steps
+
+
+def assert_stein_path(steps, path, tolerance=1e-12):
+    """Against (theta, cloud, theta's gradient, velocity) of every step."""
+    for (state, info), expected in zip(steps, path, strict=True):
+        found = (state.theta, state.particles, info.theta_score, info.velocity)
+        for one, other in zip(found, expected, strict=True):
+            np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance)

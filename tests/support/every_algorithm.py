@@ -48,6 +48,12 @@ ALGORITHMS = {
         particle_momentum=mx.momentum.adaptive_restart(),
         particle_metric=mx.metrics.curvature(),
     ),
+    "m_svgd_em_wag": lambda lj, h: mx.m_svgd_em(
+        lj, h, h, RBF, theta_momentum=mx.momentum.wag(), particle_momentum=mx.momentum.wag(3.5)
+    ),
+    "m_svgd_em_riemannian": lambda lj, h: mx.m_svgd_em(
+        lj, h, h, RBF, particle_momentum=mx.momentum.riemannian(0.8)
+    ),
     "asvgd_em": lambda lj, h: mx.asvgd_em(lj, h, h, RBF),
     "asvgd_em_heavy_ball": lambda lj, h: mx.asvgd_em(
         lj, h, h, RBF, quadratic=None, restart="particles"
@@ -64,6 +70,28 @@ ALGORITHMS = {
     "pqn": lambda lj, h: mx.pqn(lj, h),
     "soul": lambda lj, h: mx.soul(lj, h, h, num_warmup=1, theta_bounds=(-5.0, 5.0)),
     "mpgd": lambda lj, h: mx.mpgd(lj, h, 1.5, 3.0),
+    "mpgd_rms": lambda lj, h: mx.mpgd(
+        lj,
+        h,
+        1.5,
+        3.0,
+        theta_step_size=h / 2,
+        theta_friction=1.0,
+        theta_inverse_mass=2.0,
+        theta_preconditioner=optax.scale_by_rms(),
+    ),
+    "adjusted_pmgd": lambda lj, h: mx.adjusted_pmgd(lj, mx.exact_m_step(m_step), h),
+    "mcem": lambda lj, h: mx.mcem(lj, h, h, 3),
+    "mcem_ecm": lambda lj, h: mx.mcem(
+        lj,
+        mx.conditional_m_steps(
+            lambda theta, x, y: theta | {"mean": m_step(x, y)["mean"]},
+            lambda theta, x, y: theta | {"scale": m_step(x, y)["scale"]},
+            likelihood_steps=[lambda theta, y: theta],
+        ),
+        h,
+        2,
+    ),
     "ipla": lambda lj, h: mx.ipla(lj, h),
     "myipla": lambda lj, h: mx.ipla(lj, h, prox=PROX, smoothing=0.5),
     "pipgla": lambda lj, h: mx.ipla(lj, h, prox=PROX),

@@ -34,7 +34,8 @@ from marginax._core.checks import check_positive, check_start
 from marginax.algorithms.contract import Algorithm
 from marginax.flows import langevin
 from marginax.flows.optimizers import Optimizer, as_optimizer, ascend, rescaled
-from marginax.model.log_joint import as_log_joint
+from marginax.flows.scores import values_and_scores
+from marginax.model.log_joint import as_log_joint, require_density
 from marginax.typing import Data, Key, Latent, LogDensity, Particles, Theta
 
 __all__ = ["JALAEMInfo", "JALAEMState", "jala_em"]
@@ -119,6 +120,7 @@ def jala_em(
     """
     theta_optimizer = as_optimizer(theta_optimizer, "theta_optimizer")
     check_positive(step_size, "step_size")
+    require_density(log_joint, "jala_em follows its values")
     if not 0 <= resample_below <= 1:
         raise ValueError(f"resample_below is {resample_below!r}, but it is a share: from 0 to 1.")
 
@@ -144,7 +146,7 @@ def jala_em(
             )
         move_key, draw_key = jax.random.split(key)
         x, log_weights = state.particles, state.log_weights
-        values, scores = _values_and_scores(log_joint, state.theta, x, data)
+        values, scores = values_and_scores(log_joint, state.theta, x, data)
         if start_log_density is not None:
             first = values - jax.vmap(start_log_density)(x)
             log_weights = jnp.where(state.num_steps == 0, first, log_weights)
@@ -160,7 +162,7 @@ def jala_em(
             data=data,
         )
         forwards = _alpha(values, scores, x, moved, step_size)
-        backwards = _alpha(*_values_and_scores(log_joint, theta, moved, data), moved, x, step_size)
+        backwards = _alpha(*values_and_scores(log_joint, theta, moved, data), moved, x, step_size)
         log_weights = log_weights - backwards + forwards
         size = 1 / jnp.sum(jax.nn.softmax(log_weights) ** 2)
         too_few = size < resample_below * len(log_weights)
@@ -194,12 +196,6 @@ def jala_em(
         stochastic=True,
         replicated=("theta", "theta_optimizer_state"),
     )
-
-
-def _values_and_scores(
-    log_joint: LogDensity, theta: Theta, particles: Particles, data: Data
-) -> tuple[Float[Array, " n"], Particles]:
-    return jax.vmap(jax.value_and_grad(lambda x: log_joint(theta, x, data)))(particles)
 
 
 def _weighted_score(

@@ -73,7 +73,8 @@ def m_svgd_em(
 
     With both momenta 0 this is `svgd_em`, bit for bit. With `optax.set_to_zero()` in the theta slot
     it is the sampler SVGD-WNes of Liu et al. (2019), a cloud that runs to the posterior at the
-    given theta.
+    given theta; SVGD-WAG with `momentum.wag()` for the particles, and SVGD-RAGD with
+    `momentum.riemannian(0.9)`.
 
     Args:
         log_joint: `log_joint(theta, latent, data)`, the log density of one latent and the data.
@@ -116,6 +117,11 @@ def m_svgd_em(
     particle_optimizer = as_optimizer(particle_optimizer, "particle_optimizer")
     theta_rule = as_rule(theta_momentum, "theta_momentum")
     particle_rule = as_rule(particle_momentum, "particle_momentum")
+    if theta_rule.match is not None:
+        raise ValueError(
+            "theta_momentum is momentum.riemannian(...), which matches particles with those of the "
+            "step before; theta is none. Give theta the rule itself."
+        )
 
     def init(key: Key, theta: Theta, particles: Particles) -> MSVGDEMState:
         del key
@@ -146,7 +152,7 @@ def m_svgd_em(
             data=data,
         )
         theta_ahead, theta_momentum_state = look_ahead(
-            theta_rule, state.theta_momentum_state, direction, theta, state.theta
+            theta_rule, state.theta_momentum_state, direction, theta, state.theta, state.theta_ahead
         )
         # The velocity is taken at x~_t, and with theta_{t+1}, not its look-ahead.
         velocity, uphill = flow(
@@ -161,6 +167,7 @@ def m_svgd_em(
             uphill,
             particles,
             state.particles,
+            state.particles_ahead,
         )
         state = MSVGDEMState(
             theta,

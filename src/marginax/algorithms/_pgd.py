@@ -27,7 +27,7 @@ from jaxtyping import ArrayLike
 from marginax._core.checks import check_positive, check_start
 from marginax.algorithms.contract import Algorithm
 from marginax.flows import langevin
-from marginax.flows.optimizers import ExactMStep, Optimizer, as_optimizer, ascend, rescaled
+from marginax.flows.optimizers import Optimizer, as_optimizer, ascend, maximizes, rescaled
 from marginax.flows.proximal import Prox, as_smooth
 from marginax.flows.scores import latent_scores, theta_score
 from marginax.typing import Data, Key, LogDensity, Particles, Theta
@@ -97,7 +97,7 @@ def pgd(
         >>> bool(abs(end.history[500:].mean() - 2.0) < 0.1)  # the maximum likelihood estimate is 2
         True
     """
-    theta_first = isinstance(theta_optimizer, ExactMStep)
+    theta_first = maximizes(theta_optimizer)
     theta_optimizer = as_optimizer(theta_optimizer, "theta_optimizer")
     check_positive(step_size, "step_size")
     smooth = as_smooth(prox, smoothing)

@@ -21,6 +21,7 @@ from marginax.algorithms._pgd import PGDInfo
 from marginax.algorithms.contract import Algorithm
 from marginax.flows import langevin
 from marginax.flows.scores import latent_scores, mean_log_joint, theta_score
+from marginax.model.log_joint import require_density
 from marginax.typing import Data, Key, LogDensity, Particles, Theta
 
 __all__ = ["PQNState", "pqn"]
@@ -61,6 +62,7 @@ def pqn(log_joint: LogDensity, step_size: ArrayLike) -> Algorithm:
         True
     """
     check_positive(step_size, "step_size")
+    require_density(log_joint, "pqn divides by its second derivatives in theta")
 
     def init(key: Key, theta: Theta, particles: Particles) -> PQNState:
         del key

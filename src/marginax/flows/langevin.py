@@ -1,8 +1,12 @@
-r"""Langevin moves, overdamped and underdamped: the noisy steps of the stochastic methods.
+r"""Langevin moves, overdamped, adjusted and underdamped: the noisy steps of stochastic methods.
 
 Overdamped (Euler-Maruyama), temperature T:
 
     x <- x + h s + sqrt(2 h T) W
+
+Adjusted (Metropolis): a move from x to y is kept with probability min(1, exp(r)),
+
+    r = l(y) - l(x) + log q(y, x) - log q(x, y),    log q(x, y) = -|y - x - h s(x)|^2 / (4h)
 
 Underdamped, friction g, inverse mass e (so the momentum's stationary variance is T/e), exact for a
 frozen force s: with a = g e, w = exp(-a h),
@@ -21,13 +25,15 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, PyTree
+from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from marginax._core import trees
-from marginax.typing import Key
+from marginax.typing import Key, Particles
 
 __all__ = [
     "Underdamped",
+    "keep",
+    "log_acceptance",
     "overdamped",
     "psi",
     "thermostat",
@@ -49,6 +55,34 @@ def overdamped(
     moved = trees.add_scaled(position, step_size, drift)
     noise_scale = jnp.sqrt(2 * jnp.asarray(step_size) * temperature)
     return trees.add_scaled(moved, noise_scale, trees.normal_like(key, position))
+
+
+def log_acceptance(
+    here: tuple[Particles, Float[Array, " n"], Particles],
+    there: tuple[Particles, Float[Array, " n"], Particles],
+    step_size: ArrayLike,
+) -> Float[Array, " n"]:
+    """r of every particle, for moves between two clouds: (positions, values of l, scores) each."""
+    (x, at_x, s_x), (y, at_y, s_y) = (
+        (trees.ravel_cloud(cloud), values, trees.ravel_cloud(scores))
+        for cloud, values, scores in (here, there)
+    )
+    h = jnp.asarray(step_size, x.dtype)
+    forwards = jnp.sum((y - x - h * s_x) ** 2, axis=1)
+    backwards = jnp.sum((x - y - h * s_y) ** 2, axis=1)
+    # What is not finite there is no place to go.
+    ratio = at_y - at_x + (forwards - backwards) / (4 * h)
+    return jnp.where(jnp.isnan(ratio), -jnp.inf, ratio)
+
+
+def keep(accepted: Array, there: PyTree, here: PyTree) -> PyTree:
+    """The moved tree where the move is accepted: one answer for all, or one for each particle."""
+
+    def chosen(new: Array, old: Array) -> Array:
+        each = accepted.reshape(accepted.shape + (1,) * (new.ndim - accepted.ndim))
+        return jnp.where(each, new, old)
+
+    return jax.tree.map(chosen, there, here)
 
 
 class Underdamped(NamedTuple):

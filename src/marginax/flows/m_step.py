@@ -30,7 +30,7 @@ from marginax._core.checks import check_count
 from marginax._core.chunks import sum_over_groups
 from marginax._core.linalg import eigh
 from marginax.flows.scores import mean_log_joint
-from marginax.model.log_joint import as_log_joint
+from marginax.model.log_joint import as_log_joint, require_density
 from marginax.typing import Count, Data, Latent, LogDensity, Particles, Theta
 
 __all__ = ["em_gradient"]
@@ -105,6 +105,7 @@ def em_gradient(
         **extra: Any,
     ) -> tuple[Theta, optax.OptState]:
         del extra
+        require_density(log_joint, "em_gradient divides by its second derivatives in theta")
         flat, unravel = ravel_pytree(params)
         gradient = -ravel_pytree(updates)[0]  # optax descends
 

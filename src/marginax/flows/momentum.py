@@ -6,6 +6,13 @@ A rule is asked once per step and per block (theta and the particles each keep t
 new iterate is known and before it is extrapolated. It sees the alignment <g, new_{t+1} - new_t> of
 the raw ascent direction g (before any optimizer) with the move just made: negative means that the
 momentum now carries the iterate downhill.
+
+The move has two parts, the lead that the last look-ahead had and the step taken from there,
+
+    new_{t+1} - new_t = (ahead_t - new_t) + (new_{t+1} - ahead_t)
+
+and a rule may carry them on by different factors (`wag`). Particles may also be matched anew with
+those of the step before, instead of each with itself (`riemannian`).
 """
 
 from collections.abc import Callable
@@ -14,12 +21,14 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jaxtyping import Array, ArrayLike, PyTree
 
-from marginax._core import trees
+from marginax._core import linalg, trees
 from marginax._core.checks import is_number, is_traced
 
 __all__ = [
+    "LeadAndStep",
     "MomentumRule",
     "adaptive_restart",
     "as_rule",
@@ -28,9 +37,23 @@ __all__ = [
     "look_ahead",
     "nesterov",
     "per_group",
+    "riemannian",
     "schedule",
     "start",
+    "wag",
 ]
+
+
+class LeadAndStep(NamedTuple):
+    """Two factors in the place of one alpha.
+
+    Attributes:
+        lead: how much of the last look-ahead's lead, ahead_t - new_t, is kept.
+        step: how much of the step from there, new_{t+1} - ahead_t, is added once more.
+    """
+
+    lead: ArrayLike
+    step: ArrayLike
 
 
 class MomentumRule(NamedTuple):
@@ -38,13 +61,16 @@ class MomentumRule(NamedTuple):
 
     Attributes:
         init: `init() -> state`.
-        update: `update(state, alignment) -> (alpha, state)`.
+        update: `update(state, alignment) -> (alpha, state)`; alpha is a number, or a `LeadAndStep`.
         by_group: whether every group of the particles has a state and an alpha of its own.
+        match: `match(new, old) -> old`, the old particles in the order in which they belong to the
+            new ones; None if each belongs to itself.
     """
 
     init: Callable[[], Any]
-    update: Callable[[Any, Array], tuple[ArrayLike, Any]]
+    update: Callable[[Any, Array], tuple[ArrayLike | LeadAndStep, Any]]
     by_group: bool = False
+    match: Callable[[PyTree, PyTree], PyTree] | None = None
 
 
 def constant(alpha: ArrayLike) -> MomentumRule:
@@ -113,6 +139,50 @@ def adaptive_restart() -> MomentumRule:
     return MomentumRule(init, update)
 
 
+def wag(acceleration: ArrayLike = 4.0) -> MomentumRule:
+    r"""Wasserstein accelerated gradient, with a lead and a step that are carried on unequally.
+
+        ahead_k = new_k + (k - 1)/k (ahead_{k-1} - new_{k-1}) + (k + a - 2)/k (new_k - ahead_{k-1})
+
+    at step k = 1, 2, ..., with a > 3 the acceleration. Its momentum tends to 1 and never restarts,
+    so that on a strongly concave log joint it swings where `adaptive_restart` does not.
+
+    References:
+        Liu, Zhuo, Cheng, Zhang and Zhu (2019), Understanding and accelerating particle-based
+        variational inference, ICML.
+    """
+    known = not is_traced(acceleration)
+    if known and not (is_number(acceleration) and float(np.asarray(acceleration)) > 3):
+        raise ValueError(f"acceleration is {acceleration!r}, but wag needs a number above 3.")
+
+    def init() -> Array:
+        return jnp.zeros((), jnp.int32)
+
+    def update(count: Array, alignment: Array) -> tuple[LeadAndStep, Array]:
+        k = (count + 1).astype(alignment.dtype)
+        a = jnp.asarray(acceleration, alignment.dtype)
+        return LeadAndStep((k - 1) / k, (k + a - 2) / k), count + 1
+
+    return MomentumRule(init, update)
+
+
+def riemannian(rule: MomentumRule | ArrayLike) -> MomentumRule:
+    r"""The rule along geodesics between clouds (SVGD-RAGD): for the particles alone.
+
+        ahead_{t+1} = x_{t+1} + alpha (x_{t+1} - T(x_{t+1}))
+
+    where T is the optimal transport from the cloud x_{t+1} to the cloud x_t: the assignment of all
+    particles to those before with the least sum of squared distances. Where no two particles pass
+    each other in a step every particle is assigned to itself, and this is the rule as it is. An
+    assignment takes up to N^3 operations: for clouds of up to some hundreds of particles.
+
+    References:
+        Zhang and Sra (2018), An estimate sequence for geodesically convex optimization, COLT.
+        Liu, Zhuo, Cheng, Zhang and Zhu (2019), as above: inverse exponential maps between clouds.
+    """
+    return as_rule(rule, "momentum")._replace(match=_transported)
+
+
 def per_group(rule: MomentumRule | ArrayLike) -> MomentumRule:
     """The rule for every group on its own, for particles whose leaves are [N, groups, ...].
 
@@ -141,14 +211,25 @@ def as_rule(momentum: Any, name: str) -> MomentumRule:
 
 
 def look_ahead(
-    rule: MomentumRule, rule_state: Any, direction: PyTree, new: PyTree, old: PyTree
+    rule: MomentumRule, rule_state: Any, direction: PyTree, new: PyTree, old: PyTree, ahead: PyTree
 ) -> tuple[PyTree, Any]:
-    """Extrapolates from `new` along new - old: iterates both, never a look-ahead."""
+    """Extrapolates from `new` along new - old: iterates both, never a look-ahead.
+
+    `ahead` is the look-ahead from which the step to `new` was taken, for rules that part the two.
+    """
+    if rule.match is not None:
+        match = jax.vmap(rule.match, 1, 1) if rule.by_group else rule.match
+        old = match(new, old)
     move = trees.difference(new, old)
     if rule.by_group:
-        return _look_ahead_by_group(rule, rule_state, direction, new, move)
-    alpha, rule_state = rule.update(rule_state, trees.inner(direction, move))
-    return trees.add_scaled(new, alpha, move), rule_state
+        alignment = _alignment_by_group(direction, move)
+        alpha, rule_state = jax.vmap(rule.update)(rule_state, alignment)
+    else:
+        alpha, rule_state = rule.update(rule_state, trees.inner(direction, move))
+    if not isinstance(alpha, LeadAndStep):
+        return _add(new, alpha, move, rule.by_group), rule_state
+    leading = _add(new, alpha.lead, trees.difference(ahead, old), rule.by_group)
+    return _add(leading, alpha.step, trees.difference(new, ahead), rule.by_group), rule_state
 
 
 def start(rule: MomentumRule, iterate: PyTree) -> Any:
@@ -167,20 +248,35 @@ def start(rule: MomentumRule, iterate: PyTree) -> Any:
     return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (num_groups, *leaf.shape)), state)
 
 
-def _look_ahead_by_group(
-    rule: MomentumRule, rule_state: Any, direction: PyTree, new: PyTree, move: PyTree
-) -> tuple[PyTree, Any]:
+def _alignment_by_group(direction: PyTree, move: PyTree) -> Array:
     def of_groups(g: Array, m: Array) -> Array:
         return jnp.sum(g * m, axis=(0, *range(2, m.ndim)))
 
-    alignment = sum(
+    return sum(
         jax.tree.leaves(jax.tree.map(of_groups, direction, move)),
         jnp.zeros((), jax.tree.leaves(move)[0].dtype),
     )
-    alphas, rule_state = jax.vmap(rule.update)(rule_state, alignment)
-    alpha = jnp.asarray(alphas)
+
+
+def _add(tree: PyTree, alpha: ArrayLike, move: PyTree, by_group: bool) -> PyTree:
+    """Tree + alpha * move, with one alpha for all or one for every group."""
+    if not by_group:
+        return trees.add_scaled(tree, alpha, move)
 
     def extrapolated(leaf: Array, m: Array) -> Array:
-        return leaf + alpha.reshape(1, -1, *[1] * (m.ndim - 2)).astype(leaf.dtype) * m
+        each = jnp.asarray(alpha).reshape(1, -1, *[1] * (m.ndim - 2))
+        return leaf + each.astype(leaf.dtype) * m
 
-    return jax.tree.map(extrapolated, new, move), rule_state
+    return jax.tree.map(extrapolated, tree, move)
+
+
+def _transported(new: PyTree, old: PyTree) -> PyTree:
+    """The old particles, each where the new one stands that it is transported to."""
+    x, y = trees.ravel_cloud(new), trees.ravel_cloud(old)
+    center = jnp.mean(x, axis=0, keepdims=True)
+    x, y = x - center, y - center
+    # |x - y|^2 without x^2 and y^2, which no assignment can change.
+    costs = (-2 * linalg.matmul(x, y.T)).astype(jnp.result_type(float))  # which optax computes in
+    rows, columns = optax.assignment.hungarian_algorithm(costs)
+    order = jnp.zeros_like(columns).at[rows].set(columns)
+    return jax.tree.map(lambda leaf: leaf[order], old)

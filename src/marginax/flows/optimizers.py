@@ -8,7 +8,7 @@ the direction and adds what comes back:
     new point      = point + updates             (sgd(gamma): point + gamma * direction)
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import jax
@@ -20,7 +20,17 @@ from marginax._core import trees
 from marginax._core.checks import check_positive, is_number
 from marginax.typing import Data, Particles, Theta
 
-__all__ = ["ExactMStep", "Optimizer", "as_optimizer", "ascend", "exact_m_step", "rescaled"]
+__all__ = [
+    "ConditionalMSteps",
+    "ExactMStep",
+    "Optimizer",
+    "as_optimizer",
+    "ascend",
+    "conditional_m_steps",
+    "exact_m_step",
+    "maximizes",
+    "rescaled",
+]
 
 Optimizer: TypeAlias = optax.GradientTransformation | ArrayLike
 
@@ -59,7 +69,7 @@ def rescaled(
     optimizer: optax.GradientTransformationExtraArgs, factor: ArrayLike
 ) -> optax.GradientTransformationExtraArgs:
     """The same optimizer, its state unchanged, with every update multiplied by `factor`."""
-    if isinstance(optimizer, ExactMStep):
+    if maximizes(optimizer):
         return optimizer  # it has no step to shrink
 
     def update(
@@ -69,6 +79,11 @@ def rescaled(
         return jax.tree.map(lambda u: jnp.asarray(factor).astype(u.dtype) * u, updates), state
 
     return optax.GradientTransformationExtraArgs(optimizer.init, update)
+
+
+def maximizes(optimizer: Any) -> bool:
+    """Whether theta is set to a maximum over the cloud, so that particles are to see it at once."""
+    return isinstance(optimizer, ExactMStep | ConditionalMSteps)
 
 
 class ExactMStep(optax.GradientTransformationExtraArgs):
@@ -121,16 +136,94 @@ def exact_m_step(maximizer: Callable[[Particles, Data], Theta]) -> ExactMStep:
     ) -> tuple[Theta, optax.OptState]:
         del updates, extra  # the gradient is not needed: the maximum is known
         best = maximizer(particles, data)
-        if _shapes(best) != _shapes(params):
-            raise ValueError(
-                "The maximizer given to exact_m_step returned theta of shapes "
-                f"{jax.tree.map(jnp.shape, best)}, but theta has "
-                f"{jax.tree.map(jnp.shape, params)}. It must return a full theta, in the same "
-                "structure."
-            )
+        _check_full_theta(best, params, "The maximizer given to exact_m_step")
         return trees.difference(best, params), state
 
     return ExactMStep(init, update)
+
+
+class ConditionalMSteps(optax.GradientTransformationExtraArgs):
+    """What `conditional_m_steps` makes: like `ExactMStep`, but no maximum over all of theta."""
+
+
+def conditional_m_steps(
+    *maximizers: Callable[[Theta, Particles, Data], Theta],
+    likelihood_steps: Sequence[Callable[[Theta, Data], Theta]] = (),
+) -> ConditionalMSteps:
+    r"""Parts of theta in turn, each set to its maximum with the others held: ECM, and ECME.
+
+    Every maximizer sees what the ones before it have made of theta, and returns all of theta with
+    its own part replaced. With one maximizer of all of theta it is `exact_m_step`.
+
+    ECME sets some parts to the maximum of the marginal likelihood itself, where that is known.
+    These come after all others: a maximum over the cloud that is taken at a theta which has moved
+    on since the cloud was made may lower the likelihood.
+
+    Args:
+        *maximizers: `maximizer(theta, particles, data) -> theta`, each the argmax over its part of
+            (1/N) sum_j l(theta, x_j).
+        likelihood_steps: `step(theta, data) -> theta`, each the argmax over its part of
+            log p_theta(y).
+
+    Returns:
+        A transformation for a `theta_optimizer` slot: of `mcem` for ECM by Monte Carlo, of `pgd`,
+        or of a Stein method.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, marginax as mx
+        >>> def log_joint(theta, x, y):  # y_d ~ N(x_d, 1), x_d ~ N(mean, exp(log_variance))
+        ...     spread = jnp.sum((x - theta["mean"]) ** 2) * jnp.exp(-theta["log_variance"])
+        ...     return -0.5 * (spread + x.size * theta["log_variance"] + jnp.sum((y - x) ** 2))
+        >>> def mean(theta, particles, data):
+        ...     return theta | {"mean": jnp.mean(particles)}
+        >>> def log_variance(theta, particles, data):
+        ...     return theta | {"log_variance": jnp.log(jnp.mean((particles - theta["mean"]) ** 2))}
+        >>> ecm = mx.mcem(log_joint, mx.conditional_m_steps(mean, log_variance), 0.5, 5)
+        >>> theta, y = {"mean": 0.0, "log_variance": 0.0}, jnp.array([1.0, 2.0, 6.0])
+        >>> end = mx.trajectory(ecm, theta, jnp.zeros((500, 3)), y, 200, key=jax.random.key(0))
+        >>> bool(abs(end.theta["mean"] - 3.0) < 0.3)  # the maximum likelihood estimate is the mean
+        True
+
+    References:
+        Meng and Rubin (1993), Maximum likelihood estimation via the ECM algorithm, Biometrika.
+        Liu and Rubin (1994), The ECME algorithm, Biometrika.
+    """
+    if not maximizers and not likelihood_steps:
+        raise ValueError("conditional_m_steps was given nothing to maximize: give one function.")
+
+    def init(params: Theta) -> optax.OptState:
+        del params
+        return optax.EmptyState()
+
+    def update(
+        updates: Theta,
+        state: optax.OptState,
+        params: Theta | None = None,
+        *,
+        particles: Particles,
+        data: Data,
+        **extra: Any,
+    ) -> tuple[Theta, optax.OptState]:
+        del updates, extra  # no gradient is needed: the maxima are known
+        theta = params
+        for number, maximizer in enumerate(maximizers, 1):
+            theta = maximizer(theta, particles, data)
+            _check_full_theta(theta, params, f"Maximizer {number} of conditional_m_steps")
+        for number, step in enumerate(likelihood_steps, 1):
+            theta = step(theta, data)
+            _check_full_theta(theta, params, f"Likelihood step {number} of conditional_m_steps")
+        return trees.difference(theta, params), state
+
+    return ConditionalMSteps(init, update)
+
+
+def _check_full_theta(best: Theta, params: Theta, who: str) -> None:
+    if _shapes(best) != _shapes(params):
+        raise ValueError(
+            f"{who} returned theta of shapes {jax.tree.map(jnp.shape, best)}, but theta has "
+            f"{jax.tree.map(jnp.shape, params)}. It must return a full theta, in the same "
+            "structure."
+        )
 
 
 def _shapes(tree: PyTree) -> Any:

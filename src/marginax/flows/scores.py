@@ -2,17 +2,20 @@ r"""The two gradients of the log joint over a cloud: all that the methods ever a
 
 theta score     (1/N) sum_j grad_theta l(theta, x_j)       an estimate of grad_theta log p_theta(y)
 latent scores   grad_x l(theta, x_j), j = 1..N             the score of the posterior p_theta(x | y)
+
+(Those that weigh or reject particles ask for the values l(theta, x_j) too.)
 """
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 
 from marginax._core.checks import check_scalar
 from marginax._core.chunks import sum_over_groups
 from marginax.model.log_joint import as_log_joint
 from marginax.typing import Data, Latent, LogDensity, Particles, Theta
 
-__all__ = ["latent_score", "latent_scores", "mean_log_joint", "theta_score"]
+__all__ = ["latent_score", "latent_scores", "mean_log_joint", "theta_score", "values_and_scores"]
 
 # Groups times particles whose gradient is taken at a time.
 ROWS = 2**14
@@ -60,3 +63,14 @@ def latent_scores(
 ) -> Particles:
     """grad_x l(theta, x_j) for every particle of the cloud."""
     return jax.vmap(lambda latent: latent_score(log_joint, theta, latent, data))(particles)
+
+
+def values_and_scores(
+    log_joint: LogDensity, theta: Theta, particles: Particles, data: Data
+) -> tuple[Float[Array, " n"], Particles]:
+    """l(theta, x_j) and grad_x l(theta, x_j) for every particle of the cloud."""
+
+    def value(latent: Latent) -> Array:
+        return check_scalar(log_joint(theta, latent, data))
+
+    return jax.vmap(jax.value_and_grad(value))(particles)

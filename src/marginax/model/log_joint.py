@@ -23,7 +23,14 @@ from jaxtyping import Array
 from marginax._core.checks import is_traced
 from marginax.typing import Data, Latent, LogDensity, Particles, Theta
 
-__all__ = ["Batching", "LogJoint", "as_log_joint", "structure_called", "take_rows"]
+__all__ = [
+    "Batching",
+    "LogJoint",
+    "as_log_joint",
+    "require_density",
+    "structure_called",
+    "take_rows",
+]
 
 # A GPU wants more to do at a time than a core with its cache: this many times the rows of a chunk.
 ON_GPU = 2**9
@@ -55,12 +62,16 @@ class LogJoint:
         blocks: into which blocks the latent falls, as for `kernels.blockwise`.
         identity: what other processes, too, know a density by that computes the same, so that they
             find what was compiled for it; None if it is known by its trace alone.
+        first_derivatives_only: whether its first derivatives alone are those of log p_theta(x, y),
+            and neither its values at different theta nor its second derivatives in theta
+            (`unnormalized_prior`). What needs these refuses it.
     """
 
     function: LogDensity
     batching: Batching | None = None
     blocks: Any = "whole"
     identity: str | None = None
+    first_derivatives_only: bool = False
 
     def __call__(self, theta: Theta, latent: Latent, data: Data) -> Array:
         """log p_theta(x, y)."""
@@ -112,6 +123,17 @@ class LogJoint:
 def as_log_joint(log_joint: LogDensity) -> LogJoint:
     """A `LogJoint` as it is; any other function as one of which nothing more is known."""
     return log_joint if isinstance(log_joint, LogJoint) else LogJoint(log_joint)
+
+
+def require_density(log_joint: LogDensity, why: str) -> None:
+    """Refuses a density of which more than its first derivatives in theta is not known."""
+    if as_log_joint(log_joint).first_derivatives_only:
+        raise ValueError(
+            "The log joint has a prior whose constant is not known (`unnormalized_prior`), so that "
+            f"only its first derivatives in theta are right, but {why}. Take a method that "
+            "climbs by gradients, such as `pgd`, `svgd_em` or `m_svgd_em` with a step size or an "
+            "optax optimizer."
+        )
 
 
 def take_rows(data: Data, rows: Array | np.ndarray) -> Data:

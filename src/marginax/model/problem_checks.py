@@ -7,6 +7,7 @@ import jax
 from marginax._core.at_start import check_log_joint
 from marginax._core.checks import check_start, is_traced
 from marginax.model.groups import check_apart, check_one_each, check_one_number
+from marginax.model.log_joint import require_density
 from marginax.model.slips import check_indices, warn_of_long_table, warn_of_padding
 from marginax.model.transforms.trees import check_contained
 
@@ -19,6 +20,7 @@ def check_problem(problem: Any) -> None:
     Args:
         problem: with its arrays, transforms and functions in place.
     """
+    require_density(problem.log_joint, "a Problem is for `fit`, which computes the likelihood")
     check_contained(problem.theta, problem.theta_transforms, "theta")
     check_contained(problem.latent, problem.latent_transforms, "latent")
     latent = jax.tree.map(lambda leaf: leaf[None], problem.start_latent())
