@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import marginax as mx
-from marginax.reproduction import claims, results, sizes, sweep, toy
+from marginax.flows import langevin
+from marginax.reproduction import claims, columns, experiments, results, sizes, sweep, toy
 from marginax.reproduction.as_published import mpgd_as_published, soul_as_published
 from marginax.reproduction.exact_logistic import exact_logistic
 from marginax.reproduction.results import Labelled, stack
@@ -78,17 +79,30 @@ def two_steps(method):
     return states
 
 
-def test_published_mpgd_leaves_out_the_drift_of_theta():
+def test_published_mpgd():
+    """Three iterations in NumPy with the same noise.
+
+    Two bugs: theta with its momentum's drift, and particles that see the theta of this step.
+    """
     step, friction, inverse_mass = 0.05, 0.7, 3.0
-    published = two_steps(mpgd_as_published(hand.log_joint, step, friction, inverse_mass))
-    written = two_steps(mx.mpgd(hand.log_joint, step, friction, inverse_mass))
-    # Momentum starts at 0, so the first step is the same, and the second lacks c1 m.
-    np.testing.assert_allclose(published[1].theta, written[1].theta, rtol=1e-14)
-    np.testing.assert_allclose(published[1].particles, written[1].particles, rtol=1e-14)
-    drift = (1 - np.exp(-friction * inverse_mass * step)) / friction
-    lost = np.asarray(written[2].theta - published[2].theta)
-    np.testing.assert_allclose(lost, drift * np.asarray(written[1].theta_momentum), rtol=1e-10)
-    assert np.abs(lost).max() > 1e-4
+    method = mpgd_as_published(hand.log_joint, step, friction, inverse_mass)
+    state = method.init(jax.random.key(3), jnp.array(hand.THETA), jnp.array(hand.PARTICLES))
+    theta, x, m = hand.THETA, hand.PARTICLES, np.zeros(2)
+    u = np.asarray(state.particle_momentum)
+    rate = friction * inverse_mass
+    w = np.exp(-rate * step)
+    c1, c2, kick = (1 - w) / friction, (step - (1 - w) / rate) / friction, (1 - w) / rate
+    coefficients = langevin.underdamped_coefficients(step, friction, inverse_mass)
+    nothing = jnp.zeros(x.shape)
+    for key in jax.random.split(jax.random.key(1), 3):
+        drawn = langevin.underdamped(key, nothing, nothing, nothing, coefficients)
+        e_x, e_u = (np.asarray(draw) for draw in drawn)
+        g, s = hand.grad_theta(theta + c1 * m, x), hand.scores(theta, x)
+        theta, m = theta + c2 * g, w * m + kick * g
+        x, u = x + c1 * u + c2 * s + e_x, w * u + kick * s + e_u
+        state, info = method.step(key, state, jnp.array(hand.DATA))
+        for one, other in zip((*state[:4], *info), (theta, x, m, u, g, s), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.slow
@@ -109,15 +123,90 @@ def test_first_page_has_the_numbers_of_the_papers_figure(monkeypatch):
     """451.0 and 232.2 as published, 882.5 and 78.2 as written, 12 by default; and the verdicts."""
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         arrays = toy.toy_methods(sizes.ToySize(), lambda runs: None)
-    plain, fast, gain, variance, _ = claims.claims({"toy_methods": results.Finished(arrays, {})})
+    page = claims.claims({"toy_methods": results.Finished(arrays, {})})
+    plain, fast, gain, variance, langevin = page
     assert plain[1:5] == ("450.9 ± 115.1", "451.0 ± 115.5", "882.5 ± 32.3", "12.0 ± 0.0")
     assert fast[1:4] == ("232 ± 60.7", "232.2 ± 60.7", "78.2 ± 3.4")
     assert gain[2:4] == ("1.94", "11.3")
     assert gain.verdict.startswith("Holds, as published and as written.")
     assert variance[3:5] == ("0.35", "1.00")
+    # Trials with noise of their own differ by hundreds of steps, on one noise path by a few.
+    several, one = langevin.published.split("; one path: ")
+    assert several.split(", ")[0] == langevin.written.split(", ")[0]  # PGD is the same in both
+    assert "200–201, 229 and 466–640" in langevin.verdict
+    for name, shown in zip(("PGD", "MPGD", "SOUL"), one.split(", "), strict=True):
+        at = {"convention": "12/12"}
+        alone = arrays["iterations"].at(method=f"as written / {name}", **at)
+        shared = arrays["iterations"].at(method=f"as published / {name} / one noise path", **at)
+        assert np.ptp(shared) < 10 < 300 < np.ptp(alone)
+        assert shown.split("–") == [str(steps) for steps in np.unique([shared.min(), shared.max()])]
     median = arrays["iterations"].at(method="as written / SVGD-EM / median", convention="12/12")
     np.testing.assert_allclose(median.mean(), 574.6, atol=0.1)
     diverges = arrays["iterations"].at(
         method="as written / M-SVGD-EM(0.9) / median", convention="12/12"
     )
     assert np.all(diverges == 1000)
+
+
+def test_one_noise_path_is_that_of_trial_0():
+    """The released code has one random key for all trials; a bug would give each its own."""
+    size = sizes.ToySize(num_steps=3, trials=3)
+    problem = toy.toy_problem(20, size.trials)
+    problem["theta"][:] = problem["theta"][0]  # then only noise can differ
+    problem["particles"][:] = problem["particles"][0]
+    settings = sweep.grid(convention=[0], trial=range(size.trials)) | {
+        name: np.full(size.trials, value) for name, value in toy.LANGEVIN["PGD"].items()
+    }
+    pgd, _, _ = columns.langevin_methods(columns.PUBLISHED)
+    paths = []
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        for noise in ({}, {"noise": np.zeros(size.trials, int)}):
+            runs = toy.toy_runs(pgd, settings | noise, problem, size.num_steps, lambda runs: None)
+            paths.append(runs["theta"])
+    own, shared = paths
+    np.testing.assert_array_equal(shared, np.broadcast_to(own[0], own.shape))
+    assert len(np.unique(own[:, -1])) == size.trials
+
+
+@pytest.mark.parametrize(("steps", "num_rows"), [((1, 20), 2), ((50, 100), 2), ((100, 500), 4)])
+def test_a_short_run_of_the_network_has_no_row_twice(steps, num_rows):
+    """Of at most 100 steps: the row for step 100 and the row for the last step were the same."""
+    labels = ["marginax / default"]
+    for name in ("SVGD-EM", "M-SVGD-EM(0.9)"):
+        tails = ("as written", " / accumulator 0.1"), ("as written", " / accumulator 0")
+        for column, tail in (("as published", ""), *tails):
+            labels.append(f"{column} / {name} / RBF{tail}")
+    error = np.full((2, 2), 0.2)
+    arrays = stack(
+        {label: {"error": error} for label in labels},
+        {"error": ("start", "step")},
+        {"start": (0.0, 2.0), "step": steps},
+    )
+    rows = claims.claims({"network_curves": results.Finished(arrays, {})})
+    assert len(rows) == num_rows
+    assert len({row.claim for row in rows}) == num_rows
+
+
+@pytest.mark.parametrize("starts", [(0.0,), (0.0, 1.0)])
+def test_one_start_has_no_claim_about_starts(starts):
+    """It read "over 1 starts", and that momentum does not lessen a spread of 0."""
+    names = ("SVGD-EM", "M-SVGD-EM(0.9)")
+    labels = [
+        f"{column} / {name} / RBF" for column in ("as published", "as written") for name in names
+    ]
+    error = np.full((len(starts), len(starts)), 0.2)
+    arrays = stack(
+        {label: {"error": error} for label in [*labels, "marginax / default"]},
+        {"error": ("alpha", "beta")},
+        {"alpha": starts, "beta": starts},
+    )
+    rows = claims.claims({"network_starts": results.Finished(arrays, {})})
+    assert [row.claim[:61] for row in rows] == [
+        "Network: momentum lowers the mean final error over 4 starts ("
+    ] * (len(starts) > 1)
+
+
+def test_files_of_before_a_change_of_the_numbers_are_made_anew(monkeypatch):
+    before = experiments.EXPERIMENTS[0].settings(sizes.QUICK)
+    monkeypatch.setattr(experiments, "REVISION", experiments.REVISION + 1)
+    assert experiments.EXPERIMENTS[0].settings(sizes.QUICK) != before

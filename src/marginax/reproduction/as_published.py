@@ -135,7 +135,14 @@ def attracting_rbf(bandwidth: float) -> Kernel:
 def mpgd_as_published(
     log_joint: LogDensity, step_size: ArrayLike, friction: ArrayLike, inverse_mass: ArrayLike
 ) -> Algorithm:
-    """MPGD without the drift of theta's momentum."""
+    """MPGD without the drift of theta's momentum, whose particles see the theta before the step.
+
+        ahead = theta + c1 m;   G = (1/N) sum_n grad_theta l(ahead, X^n)
+        s = grad_x l(theta, X)           at the OLD theta; MPGD has it at the new one
+        theta <- theta + c2 G            without c1 m; MPGD has ahead + c2 G
+
+    The rest is `mpgd`.
+    """
     coefficients = langevin.underdamped_coefficients(step_size, friction, inverse_mass)
     written = mpgd(log_joint, step_size, friction, inverse_mass)
 
@@ -147,11 +154,16 @@ def mpgd_as_published(
         )
         # moved = ahead + c2 G; the released code has theta + c2 G.
         theta = trees.add_scaled(state.theta, 1.0, trees.difference(moved, ahead))
-        scores = latent_scores(log_joint, theta, state.particles, data)
+        scores = latent_scores(log_joint, state.theta, state.particles, data)
         particles, particle_momentum = langevin.underdamped(
             key, state.particles, state.particle_momentum, scores, coefficients
         )
-        state = MPGDState(theta, particles, theta_momentum, particle_momentum)
+        state = state._replace(
+            theta=theta,
+            particles=particles,
+            theta_momentum=theta_momentum,
+            particle_momentum=particle_momentum,
+        )
         return state, PGDInfo(direction, scores)
 
     return Algorithm(written.init, step, log_joint, stochastic=True)

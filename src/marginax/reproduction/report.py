@@ -76,14 +76,17 @@ def _times(finished: Mapping[str, Finished]) -> str:
         names = [name for name in finished if name.startswith(part)]
         for name in names:
             about = finished[name].about
-            rows.append(
-                (name, str(about["num_runs"]), f"{about['seconds']:.1f} s", "", about["size"])
-            )
+            took = f"{about['seconds']:.1f} s"
+            rows.append((name, str(about["num_runs"]), took, "", about["size"], about["device"]))
         if names:
-            seconds = sum(finished[name].about["seconds"] for name in names)
             runs = sum(finished[name].about["num_runs"] for name in names)
-            rows.append((f"{part}: all of it", str(runs), f"{seconds:.0f} s", f"{notebook} s", ""))
-    return _table(("Experiment", "Runs", "Wall time", "Paper's notebook", "Size"), rows, "times")
+            devices = {finished[name].about["device"] for name in names}
+            # Seconds of different machines do not add up.
+            took = f"{sum(finished[name].about['seconds'] for name in names):.0f} s"
+            took, device = (took, *devices) if len(devices) == 1 else ("—", "several")
+            rows.append((f"{part}: all of it", str(runs), took, f"{notebook} s", "", device))
+    head = ("Experiment", "Runs", "Wall time", "Paper's notebook", "Size", "Device")
+    return _table(head, rows, "times")
 
 
 def _executed(finished: Mapping[str, Finished]) -> str:

@@ -17,6 +17,7 @@ from marginax.running.trajectories import trajectory
 
 __all__ = [
     "CONVENTIONS",
+    "ONE_NOISE_PATH",
     "over_trials",
     "toy_ablation",
     "toy_learning_rates",
@@ -26,10 +27,8 @@ __all__ = [
     "toy_runs",
 ]
 
-CONVENTIONS = {
-    "12/12": (12.0, 12.0),
-    "144/1": (144.0, 1.0),
-}  # variances of x about theta, y about x
+# variances of x about theta, y about x
+CONVENTIONS = {"12/12": (12.0, 12.0), "144/1": (144.0, 1.0)}
 
 
 def toy_problem(dimension: int, trials: int) -> dict[str, np.ndarray]:
@@ -57,7 +56,10 @@ def toy_runs(
     num_steps: int,
     progress: Progress,
 ) -> dict[str, np.ndarray]:
-    """All settings at once; what is kept of each run is small."""
+    """All settings at once; what is kept of each run is small.
+
+    Every trial has noise of its own, unless the settings say under "noise" whose it has.
+    """
     kept_steps = thinned(num_steps) - 1
     variances = np.array(list(CONVENTIONS.values()), problem["y"].dtype)
 
@@ -74,7 +76,7 @@ def toy_runs(
             problem["particles"][trial],
             y,
             num_steps,
-            key=jax.random.fold_in(jax.random.key(7), trial),
+            key=jax.random.fold_in(jax.random.key(7), setting.get("noise", trial)),
         )
         exact = model.maximum_likelihood(y)
         # The released code counts its starting point as iterate 0.
@@ -113,6 +115,12 @@ def over_trials(quantities: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 MOMENTA = (0.0, 0.3, 0.5, 0.9)
 STEP_SIZES = {"RBF": 0.3, "median": 1.15}
+LANGEVIN = {
+    "PGD": {"step_size": 0.2},
+    "MPGD": {"step_size": 0.2, "friction": 0.1, "inverse_mass": 20.0},
+    "SOUL": {"step_size": 0.01},
+}
+ONE_NOISE_PATH = "one noise path"
 ABLATION = {
     "none": (0.0, 0.0),
     "θ only": (0.8, 0.0),
@@ -141,12 +149,12 @@ def toy_methods(size: ToySize, progress: Progress) -> dict[str, Labelled]:
     # The paper's step for the median kernel is too long once there is momentum; 0.3 is not.
     median = columns.stein_method(WRITTEN, "median")
     families.append(_Family(median, {"step_size": 0.3}, MOMENTA, "γ = 0.3"))
-    for column in (WRITTEN, PUBLISHED):
-        pgd, mpgd, soul = columns.langevin_methods(column)
-        if column == WRITTEN:
-            families.append(_Family(pgd, {"step_size": 0.2}))
-        tuned = {"step_size": 0.2, "friction": 0.1, "inverse_mass": 20.0}
-        families += [_Family(mpgd, tuned), _Family(soul, {"step_size": 0.01})]
+    families += [_Family(m, LANGEVIN[m.name]) for m in columns.langevin_methods(WRITTEN)]
+    released = columns.langevin_methods(PUBLISHED)
+    # With noise of its own for every trial the released PGD is the one as written.
+    families += [_Family(m, LANGEVIN[m.name]) for m in released if m.name != "PGD"]
+    # As released all trials have one default key: here all have the noise of trial 0.
+    families += [_Family(m, LANGEVIN[m.name] | {"noise": 0}, (), ONE_NOISE_PATH) for m in released]
     families.append(_Family(columns.restarted("RBF"), {"step_size": 0.3}))
     families.append(_Family(columns.marginax_default("leading"), {}))
 
