@@ -8,7 +8,11 @@ from marginax.likelihood.climbs import Maximum
 from marginax.likelihood.from_draws import LouisClimb
 from marginax.likelihood.newton import Climb
 from marginax.likelihood.posterior import Posterior
-from marginax.likelihood.results import ImportanceLikelihood, Likelihood
+from marginax.likelihood.results import (
+    ImportanceLikelihood,
+    Likelihood,
+    StructuredLikelihood,
+)
 
 __all__ = ["FitState"]
 
@@ -80,7 +84,7 @@ class FitState(NamedTuple):
             return self
         value, hessian = maximum.likelihood, maximum.best.local.hessian
         noise = np.zeros_like(hessian)
-        if isinstance(value, ImportanceLikelihood):
+        if isinstance(value, ImportanceLikelihood | StructuredLikelihood):
             noise = value.score_covariance
         return self._replace(
             theta=maximum.best.theta,

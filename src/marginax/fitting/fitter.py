@@ -30,7 +30,7 @@ from marginax.fitting.ahead import compile_ahead
 from marginax.fitting.arguments import check_fit
 from marginax.fitting.interrupts import ended_by_ctrl_c, kept, unless_interrupted
 from marginax.fitting.particles import run_particles
-from marginax.fitting.plan import make_plan
+from marginax.fitting.plan import make_plan, without_second
 from marginax.fitting.result import Fit
 from marginax.fitting.starts import Starts, climb_starts, overdispersed
 from marginax.fitting.strategies import RunOptions, choose_strategy
@@ -45,6 +45,7 @@ from marginax.typing import Key
 
 __all__ = ["fit"]
 
+FEW_STEPS = 30  # of particles that move latent by latent, beside a likelihood of the whole
 LOOSE = 0.05  # tolerance of the particles where Newton's method follows: it is far cheaper
 
 
@@ -150,6 +151,10 @@ def _fit(problem: Problem, key: Key, asked: _Asked) -> Fit:
             starts = climb_starts(problem, strategy, starts.thetas, options.mesh)
     if starts.function is not None:
         options = options._replace(tolerance=LOOSE)
+        if starts.function.draw is not None:
+            plan = without_second(plan)
+            # How the latents go together the likelihood knows, and these particles do not.
+            options = options._replace(max_steps=min(options.max_steps, FEW_STEPS))
     ran, state, ended = None, None, False
     with ended_by_ctrl_c():
         unless_interrupted(starts)

@@ -31,7 +31,7 @@ from marginax.model.model_key import shared_model
 from marginax.model.problem import Problem, in_double_precision
 from marginax.typing import Data, Key, Particles, Theta
 
-__all__ = ["NARROW", "Plan", "make_plan", "start_particles"]
+__all__ = ["NARROW", "Plan", "make_plan", "start_particles", "without_second"]
 
 LARGEST_STEIN = 1000  # latents moved by a Stein flow at all
 FEWEST_PARTICLES = 20
@@ -95,6 +95,17 @@ def make_plan(
     one, in_batches, held = _tuning_free(model, blocks, None)
     then = partial(_mpgd, problem) if size > LARGEST_STEIN else None
     return Plan(one, count, _words(problem, count, how), then, in_batches, held)
+
+
+def without_second(plan: Plan) -> Plan:
+    """The plan without an algorithm that goes on, where the likelihood itself is climbed."""
+    if plan.then is None:
+        return plan
+    words = (
+        f"M-SVGD-EM, {plan.num_particles} particles, coordinate by coordinate with diagonal "
+        "curvature"
+    )
+    return plan._replace(then=None, words=words)
 
 
 def _words(problem: Problem, count: int, how: str) -> str:

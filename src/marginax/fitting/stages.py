@@ -21,6 +21,7 @@ from marginax.fitting.starts import Starts, settled
 from marginax.fitting.strategies import Strategy
 from marginax.likelihood.blocks import flat_latents
 from marginax.likelihood.climbs import (
+    Maximum,
     as_high,
     gaps_below,
     maximum_from,
@@ -28,7 +29,13 @@ from marginax.likelihood.climbs import (
 from marginax.likelihood.from_draws import climb_by_draws, likelihood_from_draws
 from marginax.likelihood.methods import likelihood_of_all
 from marginax.likelihood.newton import Climb
-from marginax.likelihood.posterior import can_draw, posterior_sampler, too_many_latents
+from marginax.likelihood.posterior import (
+    Posterior,
+    can_draw,
+    independent_draws,
+    posterior_sampler,
+    too_many_latents,
+)
 from marginax.likelihood.results import modes_of
 from marginax.model.problem import Problem, in_double_precision
 from marginax.running.result import Run
@@ -88,8 +95,10 @@ def maximize(
     try:
         with jax.enable_x64(True):
             if strategy.sample is not None:
-                return _maximum_of_all(problem, strategy.sample, climbs, ran, state, mesh)
-            lost = [status in ("diverged", "nonfinite") for status in ran.statuses]
+                return _maximum_of_all(problem, strategy.sample, starts, ran, state, mesh)
+            # Particles that move latent by latent do not see how these go together.
+            blind = starts.function.draw is not None
+            lost = [blind or status in ("diverged", "nonfinite") for status in ran.statuses]
             return state.at_maximum(maximum_from(starts.function, ends_of(ran), climbs, lost))
     except KeyboardInterrupt:
         return at_top(state, strategy, climbs)._replace(
@@ -113,14 +122,14 @@ def at_top(state: FitState, strategy: Strategy, climbs: Sequence[Climb]) -> FitS
 def _maximum_of_all(
     problem: Problem,
     sample: Problem,
-    climbs: list[Climb],
+    starts: Starts,
     ran: Run,
     state: FitState,
     mesh: Mesh | None,
 ) -> FitState:
     """The maximum for all groups, of which the climbs so far have seen some."""
-    finite = [one for one in climbs if np.isfinite(one.local.value)]
-    if not finite:
+    finite = [one for one in starts.climbs if np.isfinite(one.local.value)]
+    if not finite or starts.function is None:
         return state
     top = max(finite, key=lambda one: one.local.value)
     double, few = in_double_precision(problem), in_double_precision(sample)
@@ -129,7 +138,8 @@ def _maximum_of_all(
         return state
     state = state.at_maximum(maximum_from(function, ends_of(ran), []))
     agreeing = sum(as_high(one, top) for one in finite)
-    return state._replace(agreeing=agreeing, lower_in_sample=gaps_below(top, finite))
+    lower = gaps_below(starts.function, top, finite)
+    return state._replace(agreeing=agreeing, lower_in_sample=lower)
 
 
 def may_follow(ran: Run, state: FitState) -> bool:
@@ -170,6 +180,8 @@ def _with_draws(problem: Problem, ran: Run, state: FitState, key: Key, may_climb
     particles = jax.tree.map(lambda leaf: whole(leaf)[state.start], ran.particles)
     cloud = jnp.asarray(flat_latents(problem, particles), float)
     reliable = state.likelihood is not None and state.likelihood.is_reliable
+    if reliable and state.maximum is not None and state.maximum.function.draw is not None:
+        return state._replace(draws=draws_of(state.maximum, key))
     if reliable or not may_climb:
         modes = None if state.maximum is None else modes_of(state.maximum.best.local.extra)
         return state._replace(draws=posterior_sampler(problem)(state.theta, cloud, key, modes))
@@ -181,6 +193,17 @@ def _with_draws(problem: Problem, ran: Run, state: FitState, key: Key, may_climb
         )
     value = likelihood_from_draws(problem, climbed.theta, climbed.posterior.draws)
     return state.by_draws(climbed, value)
+
+
+def draws_of(maximum: Maximum, key: Key) -> Posterior:
+    """Independent draws, where the likelihood has them, in as many rows as chains would have."""
+    draw, local = maximum.function.draw, maximum.best.local
+    size = modes_of(maximum.function.start).shape[-1]
+
+    def some(count: int) -> np.ndarray:
+        return draw(maximum.best.theta, local.extra, key, count)  # type: ignore[misc]
+
+    return independent_draws(some, size)
 
 
 def judge(problem: Problem, ran: Run, state: FitState) -> FitState:

@@ -36,6 +36,7 @@ __all__ = [
 PLATEAU = 1e-6  # a curvature, where 1 is that at the best maximum
 ROUGHLY = 500.0  # by how much more than at the end two rules may differ where climbs begin
 AS_HIGH = 1e-2  # in log likelihood
+DIP, ON_THE_WAY = 1e-3, (1 / 64, 1 / 16, 1 / 4, 1 / 2, 3 / 4)  # in log likelihood; shares of a way
 MOST_LOOKS = 3  # searches for other modes at the top of a climb, each followed by another climb
 
 
@@ -101,7 +102,10 @@ def climb_from_starts(
 def _climb(
     function: LikelihoodFunction, theta: np.ndarray, modes: Any, max_steps: int = 60
 ) -> Climb:
-    top = climb(function.evaluate, theta, modes, lengths=function.lengths, max_steps=max_steps)
+    up = partial(
+        climb, lengths=function.lengths, max_steps=max_steps, negligible=function.rough_gain
+    )
+    top = up(function.evaluate, theta, modes)
     if np.isfinite(top.local.value) or not np.all(np.isfinite(top.local.gradient)):
         return top
     here = function.evaluate(theta, modes)
@@ -109,7 +113,7 @@ def _climb(
         return top
     # Far nodes may be where second derivatives overflow, though values and gradients do not.
     function = by_differences(function, Climb(theta, here, 0, False))
-    return climb(function.evaluate, theta, modes, lengths=function.lengths, max_steps=max_steps)
+    return up(function.evaluate, theta, modes)
 
 
 def _over_all_modes(function: LikelihoodFunction, top: Climb, max_steps: int) -> Climb:
@@ -219,7 +223,8 @@ def maximum_from(
         return None
     best = max(climbs, key=lambda one: one.local.value)
     # Judged before the last steps, which change the rule and with it every value a little.
-    lower, num_agreeing = gaps_below(best, climbs), sum(as_high(one, best) for one in agreeing)
+    lower = gaps_below(function, best, climbs)
+    num_agreeing = sum(as_high(one, best) for one in agreeing)
     climbed = function
     function, best = _last_steps(function, best)
     nearest = int(np.argmin(np.nan_to_num([distance(end, best) for end in ends], nan=np.inf)))
@@ -259,8 +264,14 @@ def _last_steps(function: LikelihoodFunction, best: Climb) -> tuple[LikelihoodFu
         lengths = function.lengths
         function = function.adapt(best.theta, best.local.extra)._replace(lengths=lengths)
     if function.evaluate_finely is not None:
-        evaluate = function.evaluate_finely
-        fine = climb(evaluate, best.theta, best.local.extra, lengths=function.lengths, max_steps=8)
+        fine = climb(
+            function.evaluate_finely,
+            best.theta if function.top is None else function.top,
+            best.local.extra,
+            lengths=function.lengths,
+            max_steps=8,
+            negligible=function.negligible,
+        )
         fine = fine._replace(modes_complete=best.modes_complete)
         return function, fine if np.isfinite(fine.local.value) else best
     if best.settled and curvature_agrees(function, best):
@@ -294,10 +305,28 @@ def _are_one(one: Climb, other: Climb) -> bool:
     return near and level and one.settled == other.settled
 
 
-def gaps_below(best: Climb, climbs: list[Climb]) -> tuple[float, ...]:
-    """By how much the likelihood is lower at every maximum that is not as high as the best."""
+def gaps_below(function: LikelihoodFunction, best: Climb, climbs: list[Climb]) -> tuple[float, ...]:
+    """By how much the likelihood is lower at every maximum that is not as high as the best.
+
+    Args:
+        function: what was climbed.
+        best: the highest climb.
+        climbs: all of them.
+    """
     lower = [one for one in climbs if one.settled and not as_high(one, best) and _bends(one, best)]
-    return tuple(best.local.value - one.local.value for one in lower)
+    apart = [one for one in lower if _is_apart(function, one, best)]
+    return tuple(best.local.value - one.local.value for one in apart)
+
+
+def _is_apart(function: LikelihoodFunction, one: Climb, best: Climb) -> bool:
+    """Whether the way from a lower top to the best leads down somewhere, as it does from a maximum.
+
+    Beside a standard deviation of nearly 0 second derivatives may be rounding, and a climb takes
+    them for a reason to rest.
+    """
+    way = best.theta - one.theta
+    heights = [function.value_at(one.theta + share * way, one.local.extra) for share in ON_THE_WAY]
+    return not all(height > one.local.value - DIP for height in heights)
 
 
 def _bends(one: Climb, best: Climb) -> bool:

@@ -6,7 +6,8 @@ files follow the type.
 
     up to 3 latents in a group           quadrature
     up to 400 latents in a block         importance sampling
-    more                                 none: posterior draws give its derivatives (`from_draws`)
+    more, in one block that is sparse    by the factors of its curvature (`structured`)
+    other                                none: posterior draws give its derivatives (`from_draws`)
 """
 
 import numpy as np
@@ -16,6 +17,7 @@ from marginax.likelihood.importance import MOST_LATENTS, importance_likelihood
 from marginax.likelihood.newton import Climb
 from marginax.likelihood.quadrature import MOST_DIMENSIONS, ORDERS, quadrature_likelihood
 from marginax.likelihood.results import LikelihoodFunction, QuadratureLikelihood
+from marginax.likelihood.structured import structured_likelihood
 from marginax.model.problem import Problem
 
 __all__ = ["choose_likelihood", "likelihood_of_all"]
@@ -38,6 +40,9 @@ def choose_likelihood(
         return quadrature_likelihood(problem, mesh)
     if size <= MOST_LATENTS:
         return importance_likelihood(problem, theta, mesh)
+    if problem.num_groups is None and mesh is None:
+        found = structured_likelihood(problem, theta)
+        return None if isinstance(found, str) else found
     return None
 
 

@@ -25,6 +25,7 @@ __all__ = [
     "MOST_CHAINS",
     "Posterior",
     "can_draw",
+    "independent_draws",
     "posterior_sampler",
     "prepare_draws",
     "too_many_latents",
@@ -102,6 +103,13 @@ def posterior_sampler(problem: Problem) -> Callable[..., Posterior]:
         return _judged(*from_chains(jnp.asarray(theta), proposal, cloud, key), method)
 
     return of_many
+
+
+def independent_draws(draw: Callable[[int], np.ndarray], size: int) -> Posterior:
+    """Draws of one block that need no chains: `draw(count)`, [count, size]."""
+    num_chains, num_draws = _room(size)
+    draws = draw(num_chains * num_draws).reshape(num_chains, num_draws, 1, size)
+    return _judged(draws, 1.0, "Independent draws by their weights")
 
 
 def prepare_draws(problem: Problem) -> None:

@@ -22,6 +22,8 @@ __all__ = [
     "Likelihood",
     "LikelihoodFunction",
     "QuadratureLikelihood",
+    "StructuredLikelihood",
+    "StructuredStart",
     "modes_of",
 ]
 
@@ -232,7 +234,74 @@ class DrawsLikelihood:
         return _of_weights(self, "The log likelihood") + _of_undefined(self.undefined)
 
 
-Likelihood: TypeAlias = QuadratureLikelihood | ImportanceLikelihood | DrawsLikelihood
+@dataclass(frozen=True)
+class StructuredLikelihood:
+    """log p_theta(y) of one block of very many latents, by the factors of its sparse curvature.
+
+    Attributes:
+        log_likelihood: log p_theta(y).
+        error: its standard error; 0 for a Gaussian posterior.
+        mean: posterior means of the latent, on the reals, in one row.
+        sd: posterior standard deviations.
+        undefined: the share of draws at which the log density was NaN.
+        structure: of the curvature, in words.
+        laplace: what Laplace's approximation gives.
+        num_draws: from the Gaussian nearest to the posterior; None where that is the posterior, and
+            nothing was drawn. Likewise
+        effective_draws: what the weights leave of them, and
+        pareto_k: of their tail, which should be below 0.7.
+        score_covariance: of the gradient's Monte Carlo error.
+    """
+
+    log_likelihood: float
+    error: float
+    mean: np.ndarray
+    sd: np.ndarray
+    undefined: float
+    structure: str
+    laplace: float
+    num_draws: int | None
+    effective_draws: float | None
+    pareto_k: float | None
+    score_covariance: np.ndarray
+
+    @property
+    def by_group(self) -> None:
+        """There are no groups."""
+        return
+
+    @property
+    def method(self) -> str:
+        """How it was found, in words."""
+        if self.num_draws is None:
+            return f"exact, for a Gaussian posterior ({self.structure})"
+        return (
+            f"importance sampling, {self.num_draws} draws from the Gaussian nearest to the "
+            f"posterior ({self.structure})"
+        )
+
+    @property
+    def quality(self) -> str:
+        """What the weights say, and how far Laplace's approximation is off."""
+        if self.num_draws is None:
+            return ""
+        off = self.laplace - self.log_likelihood
+        return f"{_quality(self)}; Laplace's approximation is {off:+.2f} away"
+
+    @property
+    def is_reliable(self) -> bool:
+        """Whether the weights, if there are any, say that value and derivatives are right."""
+        return self.num_draws is None or _is_reliable(self)
+
+    def warnings(self) -> list[str]:
+        """Reasons to doubt the value, a sentence each."""
+        said = [] if self.num_draws is None else _of_weights(self, "Importance sampling")
+        return said + _of_undefined(self.undefined)
+
+
+Likelihood: TypeAlias = (
+    QuadratureLikelihood | ImportanceLikelihood | DrawsLikelihood | StructuredLikelihood
+)
 
 
 class LikelihoodFunction(NamedTuple):
@@ -255,6 +324,11 @@ class LikelihoodFunction(NamedTuple):
             want of another program.
         value_alone: `value_alone()` makes a `value`, for those who want very many.
         rule_is_known: whether the rule is known to be fine enough where climbs begin.
+        top: where the last steps begin, if `adapt` went there already; None for where it was asked.
+        rough_gain: a gain in log likelihood that is not worth a step of a first climb.
+        negligible: one that is not worth one of the last steps.
+        draw: `draw(theta, start, key, count)`, draws of the posterior, [count, size], without
+            chains; None where there are none.
     """
 
     start: Array
@@ -268,6 +342,10 @@ class LikelihoodFunction(NamedTuple):
     value: Callable[[np.ndarray, Any], float] | None = None
     value_alone: "Callable[[], Callable[[np.ndarray, Any], float]] | None" = None
     rule_is_known: bool = False
+    top: np.ndarray | None = None
+    rough_gain: float = 1e-9
+    negligible: float = 1e-9
+    draw: "Callable[[np.ndarray, Any, Any, int], np.ndarray] | None" = None
 
     def value_at(self, theta: np.ndarray, start: Any) -> float:
         """The value by whatever is compiled and cheapest."""
@@ -286,23 +364,45 @@ class FineStart(NamedTuple):
     curvature: Any
 
 
+class StructuredStart(NamedTuple):
+    """What an evaluation of very many dependent latents hands on to the next.
+
+    Attributes:
+        modes: of the latents, [1, n], where searches begin.
+        theta: where it was.
+        gradient: there.
+        hessian: about.
+        gaussian: nearest to the posterior; None before it is asked for.
+        exact: a theta and the Hessian there by differences; None likewise.
+    """
+
+    modes: Array
+    theta: np.ndarray
+    gradient: np.ndarray
+    hessian: np.ndarray
+    gaussian: Any = None
+    exact: tuple[np.ndarray, np.ndarray] | None = None
+
+
 def modes_of(extra: Any) -> Any:
     """The modes in what an evaluation handed on."""
-    return extra.modes if isinstance(extra, FineStart) else extra
+    return extra.modes if isinstance(extra, FineStart | StructuredStart) else extra
 
 
-def _is_reliable(value: ImportanceLikelihood | DrawsLikelihood) -> bool:
+def _is_reliable(value: "ImportanceLikelihood | DrawsLikelihood | StructuredLikelihood") -> bool:
     heavy = value.pareto_k is not None and value.pareto_k > WORST_PARETO_K
-    return not heavy and value.effective_draws >= FEWEST_EFFECTIVE
+    return not heavy and (value.effective_draws or 0) >= FEWEST_EFFECTIVE
 
 
-def _quality(value: ImportanceLikelihood | DrawsLikelihood) -> str:
+def _quality(value: "ImportanceLikelihood | DrawsLikelihood | StructuredLikelihood") -> str:
     worst = "" if value.by_group is None else " in the worst group"
     tail = "equal weights" if value.pareto_k is None else f"Pareto k {value.pareto_k:.2f}"
     return f"{value.effective_draws:.0f} effective draws{worst}, {tail}"
 
 
-def _of_weights(value: ImportanceLikelihood | DrawsLikelihood, what: str) -> list[str]:
+def _of_weights(
+    value: "ImportanceLikelihood | DrawsLikelihood | StructuredLikelihood", what: str
+) -> list[str]:
     if value.is_reliable:
         return []
     tail = "" if value.pareto_k is None else f"Pareto k {value.pareto_k:.2f}, which should be "

@@ -1,0 +1,319 @@
+r"""The likelihood of one block of very many latents, as a function of theta to be climbed.
+
+First steps climb Laplace's approximation, whose gradient is exact and whose Hessian is Louis' by
+draws at the mode, corrected by every short step that is taken (Broyden's symmetric rank-one
+formula). The last steps climb the likelihood itself: for a Gaussian posterior that is Laplace's;
+for any other weighted draws from the best Gaussian, with the score identity
+
+    grad_theta log p_theta(y) = E[grad_theta l | y]
+
+and the Hessian of Laplace's approximation by differences of its gradient.
+"""
+
+import hashlib
+import math
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from marginax._core.programs import KEPT
+from marginax.likelihood.best_gaussian import (
+    Gaussian,
+    best_gaussian,
+    fitting_draws,
+    resampled,
+    weigh,
+)
+from marginax.likelihood.blocks import Blocks, as_blocks
+from marginax.likelihood.laplace import (
+    Mode,
+    curvature_is_constant,
+    find_mode,
+    laplace_gradient,
+    laplace_value,
+    louis_hessian,
+)
+from marginax.likelihood.many_latents import Latents, latents_of
+from marginax.likelihood.newton import Local
+from marginax.likelihood.results import (
+    LikelihoodFunction,
+    StructuredLikelihood,
+    StructuredStart,
+    modes_of,
+)
+from marginax.likelihood.structure import Structure, find_structure
+from marginax.model.problem import Problem
+from marginax.typing import Key
+
+__all__ = ["structured_likelihood"]
+
+# Draws by which the estimate is found; by which the likelihood is, for an error of no more than
+# this; and at most.
+LOUIS_DRAWS, CLIMBING_DRAWS, DRAWS, GOOD_ERROR, MOST_DRAWS = 64, 2048, 8192, 0.02, 65_536
+# Standard errors: a step after which the Hessian is found anew, one after which it is still that of
+# the estimate, one that is much less than draws can tell, and one where first climbs may end.
+LONG, CLOSE, NEAR, ROUGHLY = 1.0, 0.003, 0.01, 0.02
+ROUNDS = 6  # of Newton steps by draws
+STEP = 0.02  # of differences, in standard errors as known latents would have them
+SURE = 1e-8  # relative to the sizes: below it a correction by Broyden's formula is rounding
+
+
+def structured_likelihood(
+    problem: Problem, theta: np.ndarray, kind: str | None = None
+) -> LikelihoodFunction | str:
+    """The likelihood of a problem without groups; or why its latents have no structure.
+
+    Args:
+        problem: in double precision.
+        theta: flat, on the reals; where it will first be evaluated.
+        kind: of factors, if the user wants another than the cheapest.
+    """
+    blocks = as_blocks(problem)
+    found = _latents(_Asked(blocks, theta, kind))
+    if isinstance(found, str):
+        return found
+    return _climbable(found._replace(data=blocks.data, start=blocks.start[0]), blocks.start)
+
+
+class _Asked:
+    """What structure is looked for in; equal to others of the same model with the same data."""
+
+    def __init__(self, blocks: Blocks, theta: np.ndarray, kind: str | None) -> None:
+        self.blocks, self.theta, self.kind = blocks, theta, kind
+        digest = hashlib.sha256(repr((kind, np.shape(theta), blocks.start.shape)).encode())
+        for leaf in jax.tree.leaves(blocks.data):
+            array = np.asarray(leaf)
+            digest.update(repr((array.shape, array.dtype)).encode())
+            digest.update(array.tobytes())
+        self.key = (blocks.bare, digest.digest())
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Asked) and self.key == other.key
+
+
+@lru_cache(KEPT)
+def _latents(asked: _Asked) -> Latents | str:
+    """Found and compiled once for a model and its data, of which which latents meet is a part."""
+    found = find_structure(asked.blocks, asked.theta, asked.kind)
+    if isinstance(found, str):
+        return found
+    nothing = jnp.zeros(0)  # of these data: others come to the same programs
+    return latents_of(asked.blocks, found)._replace(data=None, start=nothing)
+
+
+class _Parts(NamedTuple):
+    """What all evaluations share.
+
+    Attributes:
+        latents: of the problem.
+        start: where the first search for the mode begins, [1, n].
+        z: standard normal draws, the same at every theta.
+        fitting: those by which Gaussians are fitted.
+    """
+
+    latents: Latents
+    start: Array
+    z: Array
+    fitting: Array
+
+
+def _climbable(latents: Latents, start: Array) -> LikelihoodFunction:
+    size = latents.structure.size
+    z = jax.random.normal(jax.random.key(19), (LOUIS_DRAWS, size))
+    parts = _Parts(latents, start, z, fitting_draws(size))
+    return LikelihoodFunction(
+        start,
+        partial(_evaluate, parts),
+        partial(_describe, parts),
+        partial(_evaluate_gaussian, parts),
+        partial(_adapt, parts),
+        value=lambda theta, known: _at(parts, theta, known).value,
+        rough_gain=ROUGHLY**2 / 2,
+        draw=partial(_draw, parts),
+    )
+
+
+class _There(NamedTuple):
+    """Laplace's approximation at a theta: its mode, value, gradient and the weights of H^-1."""
+
+    mode: Mode
+    value: float
+    gradient: np.ndarray
+    weights: Array
+
+
+def _at(parts: _Parts, theta: np.ndarray, known: Any) -> _There:
+    latents, begin = parts.latents, modes_of(known)[0]
+    mode = find_mode(latents, jnp.asarray(theta), begin)
+    if not mode.is_found and not np.array_equal(begin, parts.start[0]):
+        mode = find_mode(latents, jnp.asarray(theta), parts.start[0])
+    if not mode.is_found:
+        return _There(mode, -np.inf, np.full(len(theta), np.nan), jnp.zeros(0))
+    gradient, weights = laplace_gradient(latents, jnp.asarray(theta), mode)
+    return _There(mode, laplace_value(latents, mode), gradient, weights)
+
+
+def _evaluate(parts: _Parts, theta: np.ndarray, known: Any) -> Local:
+    """Laplace's approximation, with a Hessian that is good enough to climb by."""
+    there = _at(parts, theta, known)
+    if not there.mode.is_found:
+        return Local(there.value, there.gradient, np.full((len(theta),) * 2, np.nan), known)
+    if isinstance(known, StructuredStart) and not _is_far(theta, known.theta, known.hessian, LONG):
+        hessian = _corrected(known, theta, there.gradient)
+    else:
+        at = (jnp.asarray(theta), there.mode, there.weights)
+        hessian = louis_hessian(parts.latents, *at, parts.z)
+    onwards = StructuredStart(there.mode.x[None], theta, there.gradient, hessian)
+    return Local(there.value, there.gradient, hessian, onwards)
+
+
+def _evaluate_gaussian(parts: _Parts, theta: np.ndarray, known: Any) -> Local:
+    """The same with its Hessian by differences, for the last steps where it is exact."""
+    there = _at(parts, theta, known)
+    if not there.mode.is_found:
+        return Local(there.value, there.gradient, np.full((len(theta),) * 2, np.nan), known)
+    exact = known.exact if isinstance(known, StructuredStart) else None
+    if exact is None or _is_far(theta, *exact, CLOSE):
+        exact = (theta, _differences(parts, theta, there))
+    onwards = StructuredStart(there.mode.x[None], theta, there.gradient, exact[1], exact=exact)
+    return Local(there.value, there.gradient, exact[1], onwards)
+
+
+def _differences(parts: _Parts, theta: np.ndarray, there: _There) -> np.ndarray:
+    """The Hessian of Laplace's approximation, from its gradient to either side."""
+    latents, x = parts.latents, there.mode.x
+    maps = latents.structure.maps
+    complete = latents.complete(jnp.asarray(theta), x, latents.data, maps, there.weights)
+    curvature = np.abs(np.diag(complete))
+    steps = STEP / np.sqrt(np.where(curvature > 0, curvature, 1.0))
+    rows = [
+        _at(parts, theta + move, x[None]).gradient - _at(parts, theta - move, x[None]).gradient
+        for move in np.diag(steps)
+    ]
+    found = np.array(rows) / (2 * steps[:, None])
+    return (found + found.T) / 2
+
+
+def _is_gaussian(parts: _Parts, theta: np.ndarray, mode: Mode) -> bool:
+    return curvature_is_constant(parts.latents, jnp.asarray(theta), mode, parts.z[:2])
+
+
+def _adapt(parts: _Parts, theta: np.ndarray, known: Any) -> LikelihoodFunction:
+    """The same, with last steps that climb the likelihood itself."""
+    function = _climbable(parts.latents, parts.start)
+    there = _at(parts, theta, known)
+    if not there.mode.is_found or _is_gaussian(parts, theta, there.mode):
+        return function
+    hessian = _differences(parts, theta, there)
+    latents = parts.latents
+    top, gaussian = _maximum_by_draws(latents, theta, hessian, there.mode, parts.fitting)
+
+    def by_draws(theta: np.ndarray, known: Any) -> Local:
+        drawn = weigh(latents, jnp.asarray(theta), gaussian, CLIMBING_DRAWS, 1)
+        onwards = StructuredStart(gaussian.mean[None], theta, drawn.score, hessian, gaussian)
+        return Local(drawn.log_likelihood, drawn.score, hessian, onwards)
+
+    return function._replace(evaluate_finely=by_draws, top=top, negligible=NEAR**2)
+
+
+def _nearest(parts: _Parts, theta: np.ndarray, known: Any, mode: Mode) -> Gaussian:
+    before = known.gaussian if isinstance(known, StructuredStart) else None
+    return before or best_gaussian(parts.latents, jnp.asarray(theta), mode, parts.fitting)
+
+
+def _describe(parts: _Parts, theta: np.ndarray, known: Any) -> StructuredLikelihood:
+    there, structure = _at(parts, theta, known), parts.latents.structure
+    if _is_gaussian(parts, theta, there.mode):
+        return _exact(structure, there.mode, there.value, np.zeros((len(theta),) * 2))
+    gaussian = _nearest(parts, theta, known, there.mode)
+    drawn = weigh(parts.latents, jnp.asarray(theta), gaussian, DRAWS, 2)
+    if drawn.error > GOOD_ERROR:
+        more = DRAWS * min(MOST_DRAWS // DRAWS, math.ceil((drawn.error / GOOD_ERROR) ** 2))
+        drawn = weigh(parts.latents, jnp.asarray(theta), gaussian, more, 2)
+    return StructuredLikelihood(
+        log_likelihood=drawn.log_likelihood,
+        error=drawn.error,
+        mean=drawn.mean[None],
+        sd=drawn.sd[None],
+        undefined=drawn.num_undefined / len(drawn.logs),
+        structure=structure.words,
+        laplace=there.value,
+        num_draws=len(drawn.logs),
+        effective_draws=drawn.effective_draws,
+        pareto_k=drawn.pareto_k,
+        # That of the draws that were climbed, which are fewer.
+        score_covariance=drawn.score_covariance * len(drawn.logs) / CLIMBING_DRAWS,
+    )
+
+
+def _draw(parts: _Parts, theta: np.ndarray, known: Any, key: Key, count: int) -> np.ndarray:
+    mode, latents = _at(parts, theta, known).mode, parts.latents
+    if _is_gaussian(parts, theta, mode):
+        z = jax.random.normal(key, (count, latents.structure.size))
+        return np.asarray(mode.x[None] + latents.structure.factors.unwhiten(mode.factor, z))
+    gaussian = _nearest(parts, theta, known, mode)
+    return resampled(latents, jnp.asarray(theta), gaussian, key, count)
+
+
+def _maximum_by_draws(
+    latents: Latents, theta: np.ndarray, hessian: np.ndarray, mode: Mode, fitting: Array
+) -> tuple[np.ndarray, Gaussian]:
+    """From Laplace's maximum to the likelihood's own, and the Gaussian nearest to the posterior.
+
+    Very many latents tell theta well, so that a Gaussian suits its own theta and few others:
+    Newton's steps with the score by weighted draws, and a Gaussian for each.
+    """
+    at, gaussian = theta, best_gaussian(latents, jnp.asarray(theta), mode, fitting)
+    for _ in range(ROUNDS):
+        score = weigh(latents, jnp.asarray(at), gaussian, CLIMBING_DRAWS, 1).score
+        step = np.linalg.lstsq(-hessian, score)[0]
+        if not np.all(np.isfinite(step)):
+            break
+        errors = np.sqrt(np.abs(np.diag(hessian))) * np.abs(step)
+        at = at + step / max(1.0, float(errors.max()))
+        gaussian = best_gaussian(latents, jnp.asarray(at), gaussian, fitting)
+        if errors.max() < NEAR:
+            break
+    return at, gaussian
+
+
+def _exact(
+    structure: Structure, mode: Mode, value: float, no_noise: np.ndarray
+) -> StructuredLikelihood:
+    inverse = np.asarray(structure.factors.inverse_on_pattern(mode.factor))
+    variance = inverse[structure.pattern.rows == structure.pattern.cols]
+    return StructuredLikelihood(
+        log_likelihood=value,
+        error=0.0,
+        mean=np.asarray(mode.x)[None],
+        sd=np.sqrt(variance)[None],
+        undefined=0.0,
+        structure=structure.words,
+        laplace=value,
+        num_draws=None,
+        effective_draws=None,
+        pareto_k=None,
+        score_covariance=no_noise,
+    )
+
+
+def _corrected(known: StructuredStart, theta: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+    """The Hessian that explains the last change of the gradient: one of rank one is added."""
+    step = theta - known.theta
+    missed = gradient - known.gradient - known.hessian @ step
+    size = float(missed @ step)
+    if abs(size) <= SURE * np.linalg.norm(missed) * np.linalg.norm(step):
+        return known.hessian
+    return known.hessian + np.outer(missed, missed) / size
+
+
+def _is_far(theta: np.ndarray, where: np.ndarray, hessian: np.ndarray, most: float) -> bool:
+    """Whether theta is further away than so many standard errors, as the Hessian has them."""
+    return bool(np.any(np.abs(np.diag(hessian)) * (theta - where) ** 2 > most**2))
