@@ -128,9 +128,9 @@ def write(rows: list[dict]) -> None:
     }
     words = (
         "# Random batches\n\n`python -m benchmarks.random_batches`: a Gaussian posterior in "
-        f"{D} dimensions, `random_batches(rbf({BANDWIDTH}), B)`, {STEPS} steps of 0.5 with momentum "
-        "0.8. What the whole cloud keeps of the variance is the RBF kernel's own loss, which "
-        "batches share; what is above 1 is the batches' noise, which smaller steps take away "
+        f"{D} dimensions, `random_batches(rbf({BANDWIDTH}), B)`, {STEPS} steps of 0.5 with "
+        "momentum 0.8. What the whole cloud keeps of the variance is the RBF kernel's own loss, "
+        "which batches share; what is above 1 is the batches' noise, which smaller steps take away "
         "(`random_batches_noise.md`)."
     )
     save("random_batches", words, rows, columns)

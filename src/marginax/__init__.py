@@ -32,6 +32,7 @@ from marginax.model.groups import pad_groups
 from marginax.model.log_joint import LogJoint
 from marginax.model.minibatches import minibatched
 from marginax.model.problem import Problem
+from marginax.model.structure import structure_of
 from marginax.model.unnormalized import WithPrior, unnormalized_prior
 from marginax.running import stopping
 from marginax.running.checkpoints import Checkpoint
@@ -81,6 +82,7 @@ __all__ = [
     "run",
     "soul",
     "stopping",
+    "structure_of",
     "svgd_em",
     "trajectory",
     "transforms",

@@ -37,6 +37,11 @@ def joined(x, theta, rows):
     return jnp.sum(jnp.tanh(jnp.concatenate([-x[3:], x[:3]])))
 
 
+def parted(x, theta, rows):  # which has several results
+    first, second = jnp.split(x, [4])
+    return jnp.sum(jnp.exp(theta[0] + first[rows % 4] + second[rows % 2]))
+
+
 def beside(x, theta, rows):  # an index beyond the end reads no latent, in a mode that fills
     return jnp.sum(jnp.exp(x.at[jnp.array([1, 99])].get(mode="fill", fill_value=0.0)))
 
@@ -61,7 +66,8 @@ def itself(x, theta, rows):
 
 
 MODELS = [
-    crossed, chain, differences, weighed, grid, joined, beside, nested, everything, scanned, itself,
+    crossed, chain, differences, weighed, grid, joined, parted, beside, nested, everything, scanned,
+    itself,
 ]  # fmt: skip
 
 
@@ -89,6 +95,7 @@ def test_what_the_data_alone_decide_is_in_the_matrix():
     np.testing.assert_array_equal(entries(differences).toarray()[0], [1, -2, 1, 0, 0, 0])
     # theta comes between: u[s] is added to it before v[t] is.
     assert entries(crossed).shape == (2 * len(ROWS), N)
+    assert entries(parted).shape == (2 * len(ROWS), N)
     assert entries(itself).shape == (1, N)
     assert entries(beside).toarray()[1].tolist() == [0.0] * N
 

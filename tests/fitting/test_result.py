@@ -185,7 +185,7 @@ def test_the_method_follows_the_size(size, words):
 def test_a_latent_of_many_dimensions_falls_back_to_a_sampler(monkeypatch):
     """Latents in one large block without sparse curvature: MPGD, then Newton steps from draws."""
     monkeypatch.setattr("marginax.fitting.plan.LARGEST_STEIN", 400)  # 1,000 take minutes
-    monkeypatch.setattr("marginax.likelihood.structure.LARGEST_DENSE", 400)
+    monkeypatch.setattr("marginax.model.structure.LARGEST_DENSE", 400)
     y = jnp.asarray(1 + np.sqrt(2) * np.random.default_rng(0).normal(size=410))
 
     def log_joint(theta, x, y):

@@ -94,7 +94,8 @@ def test_other_maxima_of_a_sample_of_the_groups_are_warned_of(monkeypatch):
     monkeypatch.setattr(stages, "likelihood_of_all", lambda *args: "of all")
     monkeypatch.setattr(stages, "maximum_from", lambda function, ends, known: of_all)
     ran = ran_to(np.zeros((1, 1)))
-    starts = stages.Starts(np.zeros((3, 1)), "of the sample", tuple(climbs))
+    low = LikelihoodFunction(None, lambda theta, start: at(float(theta[0]), -20.0).local, None)
+    starts = stages.Starts(np.zeros((3, 1)), low, tuple(climbs))  # low ground between the tops
     state = stages.maximize(problem(), Strategy(problem(), None), starts, ran, None)
     assert state.agreeing == 1
     assert state.lower_in_sample == (2.5,)

@@ -10,13 +10,14 @@ import pytest
 
 import marginax as mx
 from marginax.flows import stein
+from marginax.flows.metrics import block_factors
 from marginax.flows.optimizers import ascend
 from marginax.flows.scores import latent_scores, mean_log_joint, theta_score
 
 
 def factors(log_joint, theta, particles, data, over, **options):
-    metric = mx.metrics.curvature(over, **options)
-    compiled = jax.jit(lambda *given: metric.factor(log_joint, *given, "whole")[1:])
+    largest = options.get("largest_block", 64)
+    compiled = jax.jit(lambda *given: block_factors(over, largest, log_joint, *given, "whole")[1:])
     return compiled(theta, particles, data)
 
 

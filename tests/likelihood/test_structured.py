@@ -13,12 +13,19 @@ from marginax.likelihood.blocks import as_blocks
 from marginax.likelihood.laplace import find_mode, laplace_gradient, laplace_value
 from marginax.likelihood.many_latents import latents_of
 from marginax.likelihood.newton import climb
-from marginax.likelihood.structure import find_structure
 from marginax.likelihood.structured import structured_likelihood
+from marginax.model import structure
 
 
 def start_of(problem):
     return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(problem.start_theta())])
+
+
+def find_structure(blocks, theta):
+    def density(x, theta, data):
+        return blocks.log_densities(theta, x[None], data)[0]
+
+    return structure.find_structure(density, blocks.start[0], theta, blocks.data)
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +77,7 @@ def test_without_a_pattern_the_curvature_is_whole_or_there_is_a_sentence(monkeyp
     values = found.curvature(jnp.asarray(theta), x, blocks.data, found.maps)
     whole = -jax.hessian(lambda x: log_joint(1.0, x, None))(x)
     np.testing.assert_allclose(found.pattern.matrix(values).toarray(), whole, atol=1e-12)
-    monkeypatch.setattr("marginax.likelihood.structure.LARGEST_DENSE", 20)
+    monkeypatch.setattr(structure, "LARGEST_DENSE", 20)
     assert "full" in find_structure(blocks, theta)
 
 
@@ -167,7 +174,8 @@ def test_the_score_of_theta_without_its_noise(volatility):
     # The plain weighted mean of scores, of draws as many.
     z = jax.random.normal(jax.random.key(5), (8192, 80))
     xs = gaussian.mean[None] + latents.structure.factors.unwhiten(gaussian.factor, z)
-    _, scores = latents.theta_scores(theta, xs, latents.data)
+    plain = jax.vmap(jax.grad(lambda theta, x: latents.score(theta, x, latents.data)[0]), (None, 0))
+    scores = plain(theta, xs)
     assert np.all(errors < np.std(np.asarray(scores), axis=0) / np.sqrt(8192) / 3)
 
 

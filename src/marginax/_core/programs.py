@@ -165,7 +165,8 @@ def _is_quick(leaves: list[Any]) -> bool:
 
 
 def _name(function: Any) -> str:
-    return getattr(function, "func", function).__name__
+    function = getattr(function, "func", function)
+    return getattr(function, "__name__", type(function).__name__)
 
 
 def _identity(function: Any, fixed: tuple[Any, ...]) -> str | None:

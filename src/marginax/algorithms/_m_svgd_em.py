@@ -23,11 +23,11 @@ from marginax._core.partition import check_spread
 from marginax.algorithms._svgd_em import SVGDEMInfo
 from marginax.algorithms.contract import Algorithm
 from marginax.flows import momentum
-from marginax.flows.metrics import Metric, check_metric
 from marginax.flows.momentum import MomentumRule, as_rule, look_ahead
 from marginax.flows.optimizers import Optimizer, as_optimizer, ascend, rescaled
 from marginax.flows.scores import theta_score
-from marginax.flows.stein import flow
+from marginax.flows.stein import carried, flow, memory_of
+from marginax.flows.units import Metric, check_metric
 from marginax.kernels.base import Kernel, check_kernel
 from marginax.typing import Data, Key, LogDensity, Particles, Theta
 
@@ -47,6 +47,7 @@ class MSVGDEMState(NamedTuple):
             coordinate.
         theta_momentum_state: what the momentum rule of theta remembers.
         particle_momentum_state: what the momentum rule of the particles remembers.
+        metric_state: what the metric remembers of the units before.
     """
 
     theta: Theta
@@ -57,6 +58,7 @@ class MSVGDEMState(NamedTuple):
     particle_optimizer_state: optax.OptState
     theta_momentum_state: Any
     particle_momentum_state: Any
+    metric_state: Any
 
 
 def m_svgd_em(
@@ -136,6 +138,7 @@ def m_svgd_em(
             particle_optimizer_state=particle_optimizer.init(particles),
             theta_momentum_state=momentum.start(theta_rule, theta),
             particle_momentum_state=momentum.start(particle_rule, particles),
+            metric_state=memory_of(particle_metric, particles),
         )
 
     def step(key: Key, state: MSVGDEMState, data: Data) -> tuple[MSVGDEMState, SVGDEMInfo]:
@@ -154,20 +157,27 @@ def m_svgd_em(
         theta_ahead, theta_momentum_state = look_ahead(
             theta_rule, state.theta_momentum_state, direction, theta, state.theta, state.theta_ahead
         )
+        metric_state, (before, before_ahead) = carried(
+            particle_metric,
+            state.metric_state,
+            theta,
+            (state.particles, state.particles_ahead),
+            data,
+        )
         # The velocity is taken at x~_t, and with theta_{t+1}, not its look-ahead.
         velocity, uphill = flow(
-            kernel, particle_metric, log_joint, theta, state.particles_ahead, data
+            kernel, particle_metric, log_joint, theta, before_ahead, data, metric_state
         )
         particles, particle_optimizer_state = ascend(
-            particle_optimizer, velocity, state.particle_optimizer_state, state.particles_ahead
+            particle_optimizer, velocity, state.particle_optimizer_state, before_ahead
         )
         particles_ahead, particle_momentum_state = look_ahead(
             particle_rule,
             state.particle_momentum_state,
             uphill,
             particles,
-            state.particles,
-            state.particles_ahead,
+            before,
+            before_ahead,
         )
         state = MSVGDEMState(
             theta,
@@ -178,6 +188,7 @@ def m_svgd_em(
             particle_optimizer_state,
             theta_momentum_state,
             particle_momentum_state,
+            metric_state,
         )
         return state, SVGDEMInfo(direction, uphill)
 
@@ -205,5 +216,11 @@ def m_svgd_em(
             "theta_momentum_state",
             "particle_momentum_state",
         ),
-        replicated=("theta", "theta_ahead", "theta_optimizer_state", "theta_momentum_state"),
+        replicated=(
+            "theta",
+            "theta_ahead",
+            "theta_optimizer_state",
+            "theta_momentum_state",
+            "metric_state",
+        ),
     )

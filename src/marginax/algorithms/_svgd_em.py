@@ -9,7 +9,7 @@ References:
     Akyildiz (2026).
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import optax
 from jaxtyping import ArrayLike
@@ -17,10 +17,10 @@ from jaxtyping import ArrayLike
 from marginax._core.checks import check_start
 from marginax._core.partition import check_spread
 from marginax.algorithms.contract import Algorithm
-from marginax.flows.metrics import Metric, check_metric
 from marginax.flows.optimizers import Optimizer, as_optimizer, ascend, rescaled
 from marginax.flows.scores import theta_score
-from marginax.flows.stein import flow
+from marginax.flows.stein import carried, flow, memory_of
+from marginax.flows.units import Metric, check_metric
 from marginax.kernels.base import Kernel, check_kernel
 from marginax.typing import Data, Key, LogDensity, Particles, Theta
 
@@ -36,12 +36,14 @@ class SVGDEMState(NamedTuple):
         theta_optimizer_state: what the theta optimizer remembers.
         particle_optimizer_state: what the particle optimizer remembers, for every particle
             coordinate.
+        metric_state: what the metric remembers of the units before.
     """
 
     theta: Theta
     particles: Particles
     theta_optimizer_state: optax.OptState
     particle_optimizer_state: optax.OptState
+    metric_state: Any = ()
 
 
 class SVGDEMInfo(NamedTuple):
@@ -99,7 +101,11 @@ def svgd_em(
         theta, particles = check_start(theta, particles)
         check_spread(kernel.blocks, particles)
         return SVGDEMState(
-            theta, particles, theta_optimizer.init(theta), particle_optimizer.init(particles)
+            theta,
+            particles,
+            theta_optimizer.init(theta),
+            particle_optimizer.init(particles),
+            memory_of(particle_metric, particles),
         )
 
     def step(key: Key, state: SVGDEMState, data: Data) -> tuple[SVGDEMState, SVGDEMInfo]:
@@ -115,11 +121,18 @@ def svgd_em(
             data=data,
         )
         # The particles see theta_{t+1}, not theta_t.
-        velocity, uphill = flow(kernel, particle_metric, log_joint, theta, state.particles, data)
-        particles, particle_optimizer_state = ascend(
-            particle_optimizer, velocity, state.particle_optimizer_state, state.particles
+        metric_state, (before,) = carried(
+            particle_metric, state.metric_state, theta, (state.particles,), data
         )
-        state = SVGDEMState(theta, particles, theta_optimizer_state, particle_optimizer_state)
+        velocity, uphill = flow(
+            kernel, particle_metric, log_joint, theta, before, data, metric_state
+        )
+        particles, particle_optimizer_state = ascend(
+            particle_optimizer, velocity, state.particle_optimizer_state, before
+        )
+        state = SVGDEMState(
+            theta, particles, theta_optimizer_state, particle_optimizer_state, metric_state
+        )
         return state, SVGDEMInfo(direction, uphill)
 
     def rescale(factor: ArrayLike) -> Algorithm:
@@ -138,5 +151,5 @@ def svgd_em(
         rescale,
         stochastic=kernel.random,
         blocks=kernel.blocks,
-        replicated=("theta", "theta_optimizer_state"),
+        replicated=("theta", "theta_optimizer_state", "metric_state"),
     )

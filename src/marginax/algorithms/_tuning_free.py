@@ -22,6 +22,7 @@ from marginax.flows.m_step import LARGEST_THETA, em_gradient
 from marginax.flows.optimizers import Optimizer
 from marginax.kernels import Kernel, blockwise, moment_matched, rbf
 from marginax.model.log_joint import as_log_joint
+from marginax.model.structure import Structure
 from marginax.typing import LogDensity, Theta
 
 __all__ = ["LARGEST_DENSE", "tuning_free"]
@@ -42,6 +43,7 @@ def tuning_free(
     kernel: Kernel | None = None,
     theta_optimizer: Optimizer | None = None,
     batches: bool = False,
+    structure: Structure | None = None,
 ) -> Algorithm:
     """M-SVGD-EM with nothing to tune, as `fit` uses it.
 
@@ -55,6 +57,8 @@ def tuning_free(
         theta_optimizer: instead of the EM gradient; `optax.set_to_zero()` holds theta.
         batches: for `run(..., batch_size=...)` with batches of groups: every group then keeps a
             momentum of its own, and theta, which sees another batch at every step, has none.
+        structure: `structure_of(problem)`, for one large block of latents with sparse curvature, in
+            whose units particles then move latent by latent.
 
     Returns:
         The algorithm. It is deterministic, so the keys are not used.
@@ -69,6 +73,8 @@ def tuning_free(
         >>> round(float(end.theta), 4)  # the maximum likelihood estimate is the mean of y
         2.0
     """
+    if structure is not None and blocks is None:
+        blocks = "coordinates"
     if kernel is None:
         blocks = as_log_joint(log_joint).blocks if blocks is None else check_blocks(blocks)
         kernel = blockwise(moment_matched(rbf("mean")), blocks)
@@ -85,7 +91,7 @@ def tuning_free(
         kernel,
         theta_momentum=0.0 if batches else restart,
         particle_momentum=momentum.per_group(restart) if batches else restart,
-        particle_metric=metrics.curvature(largest_block=LARGEST_DENSE),
+        particle_metric=metrics.curvature(largest_block=LARGEST_DENSE, structure=structure),
     )
 
 

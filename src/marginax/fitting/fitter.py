@@ -24,20 +24,23 @@ from jax.sharding import Mesh
 from marginax._core.disk_cache import kept_on_disk
 from marginax._core.memory import memory_explained
 from marginax._core.programs import program
+from marginax._core.threads import one_thread_of_blas
 from marginax.algorithms.contract import Algorithm
 from marginax.fitting import stages
 from marginax.fitting.ahead import compile_ahead
 from marginax.fitting.arguments import check_fit
 from marginax.fitting.interrupts import ended_by_ctrl_c, kept, unless_interrupted
 from marginax.fitting.particles import run_particles
-from marginax.fitting.plan import make_plan, without_second
+from marginax.fitting.plan import Plan, make_plan, structured_plan
 from marginax.fitting.result import Fit
 from marginax.fitting.starts import Starts, climb_starts, overdispersed
-from marginax.fitting.strategies import RunOptions, choose_strategy
+from marginax.fitting.strategies import RunOptions, Strategy, choose_strategy
 from marginax.fitting.warnings import has_converged, notes_on, warnings_of
 from marginax.kernels import Kernel
+from marginax.likelihood.blocks import MOST_LATENTS
 from marginax.model.model_key import models_as_they_are
 from marginax.model.problem import Problem, in_double_precision
+from marginax.model.structure import Structure
 from marginax.running.checkpoints import Checkpoint
 from marginax.running.progress import ctrl_c_noticed, stage
 from marginax.running.sharding import check_mesh_divides
@@ -45,11 +48,12 @@ from marginax.typing import Key
 
 __all__ = ["fit"]
 
-FEW_STEPS = 30  # of particles that move latent by latent, beside a likelihood of the whole
+FEW_STEPS = 20  # of particles in the units of a sparse curvature, which begin at the maximum
 LOOSE = 0.05  # tolerance of the particles where Newton's method follows: it is far cheaper
 
 
 @kept_on_disk()
+@one_thread_of_blas()
 @memory_explained("fit")
 def fit(  # noqa: PLR0913, the front door: all but the first are keywords with defaults
     problem: Problem,
@@ -145,15 +149,15 @@ def _fit(problem: Problem, key: Key, asked: _Asked) -> Fit:
         check_mesh_divides(options.mesh, plan.num_particles, problem.num_groups)
         strategy = choose_strategy(problem, plan, theta_key, options.mesh)
         starts = Starts(overdispersed(problem, theta_key, asked.num_starts))
-        if asked.algorithm is None and strategy.follow is None and not options.mesh:
+        if _may_compile_ahead(problem, strategy, asked):
             compile_ahead(problem, plan, draws=asked.draw_posterior)
         if asked.compute_likelihood:
             starts = climb_starts(problem, strategy, starts.thetas, options.mesh)
     if starts.function is not None:
         options = options._replace(tolerance=LOOSE)
-        if starts.function.draw is not None:
-            plan = without_second(plan)
-            # How the latents go together the likelihood knows, and these particles do not.
+        structure = starts.function.structure
+        if structure is not None and asked.algorithm is None:
+            plan, strategy = _in_units_of(problem, plan, structure, theta_key)
             options = options._replace(max_steps=min(options.max_steps, FEW_STEPS))
     ran, state, ended = None, None, False
     with ended_by_ctrl_c():
@@ -202,6 +206,22 @@ def _fit(problem: Problem, key: Key, asked: _Asked) -> Fit:
             timings=timings,
             maximum=state.maximum,
         )
+
+
+def _may_compile_ahead(problem: Problem, strategy: Strategy, asked: _Asked) -> bool:
+    """Whether it is known before the climbs what the particles run: of many latents it is not."""
+    few = problem.latent_size <= MOST_LATENTS
+    return few and asked.algorithm is None and strategy.follow is None and not asked.options.mesh
+
+
+def _in_units_of(
+    problem: Problem, plan: Plan, structure: Structure, key: Key
+) -> tuple[Plan, Strategy]:
+    """The plan for very many dependent latents, in the precision in which factors are made."""
+    with jax.enable_x64(True):
+        double = in_double_precision(problem)
+        plan = structured_plan(double, plan, structure)
+        return plan, choose_strategy(double, plan, key, None)
 
 
 @program()

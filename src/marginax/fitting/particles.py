@@ -1,5 +1,6 @@
 """The particles' run of a fit: where it begins, and what if it cannot begin there."""
 
+import jax
 import numpy as np
 
 from marginax._core.at_start import NotFiniteError
@@ -7,7 +8,7 @@ from marginax.fitting.plan import NARROW, Plan, start_particles
 from marginax.fitting.starts import Starts
 from marginax.fitting.strategies import RunOptions, Strategy
 from marginax.likelihood.results import modes_of
-from marginax.model.problem import Problem
+from marginax.model.problem import Problem, in_double_precision
 from marginax.running.result import Run
 from marginax.typing import Key
 
@@ -43,6 +44,14 @@ def run_particles(  # noqa: PLR0913, all that a fit has decided by then
     known = bool(tops) and strategy.sample is None
     modes = [modes_of(top.local.extra) for top in tops] if known else None
     width = strategy.width if climbed else NARROW
+    structure = None if starts.function is None else starts.function.structure
+    if structure is not None and climbed:
+        with jax.enable_x64(True):  # as the factors were made
+            double = in_double_precision(problem)
+            cloud = start_particles(
+                double, thetas, keys[0], plan.num_particles, width, modes, structure
+            )
+            return strategy.run_particles(thetas, cloud, keys[1], options)
     try:
         cloud = start_particles(problem, thetas, keys[0], plan.num_particles, width, modes)
         return strategy.run_particles(thetas, cloud, keys[1], options)

@@ -18,23 +18,27 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
 from marginax._core import partition, trees
+from marginax._core.factors import raised
 from marginax._core.partition import BlockSpec
 from marginax._core.programs import KEPT, ById, program
 from marginax._core.random_numbers import standard_normal
 from marginax.algorithms import Algorithm, mpgd, tuning_free
 from marginax.algorithms._tuning_free import LARGEST_DENSE
+from marginax.flows.m_step import LARGEST_THETA, em_gradient
 from marginax.flows.scores import mean_log_joint
 from marginax.kernels import Kernel
 from marginax.likelihood.blocks import Blocks, as_blocks, flat_latents, to_latent
 from marginax.likelihood.proposals import as_modes, proposals_by_chunk
 from marginax.model.model_key import shared_model
 from marginax.model.problem import Problem, in_double_precision
+from marginax.model.structure import Structure
 from marginax.typing import Data, Key, Particles, Theta
 
-__all__ = ["NARROW", "Plan", "make_plan", "start_particles", "without_second"]
+__all__ = ["NARROW", "Plan", "make_plan", "start_particles", "structured_plan"]
 
 LARGEST_STEIN = 1000  # latents moved by a Stein flow at all
 FEWEST_PARTICLES = 20
+FEW = 4
 NARROW = 0.1  # of a posterior's width: how clouds start where theta is not known well yet
 
 
@@ -97,15 +101,39 @@ def make_plan(
     return Plan(one, count, _words(problem, count, how), then, in_batches, held)
 
 
-def without_second(plan: Plan) -> Plan:
-    """The plan without an algorithm that goes on, where the likelihood itself is climbed."""
-    if plan.then is None:
-        return plan
+def structured_plan(problem: Problem, plan: Plan, structure: Structure) -> Plan:
+    """The plan for one block of very many latents whose sparse curvature is known.
+
+    Args:
+        problem: in the precision of the run.
+        plan: by the rule for large blocks.
+        structure: of the curvature.
+    """
+    count = plan.num_particles
+    if not structure.factors.traceable:
+        words = (
+            f"M-SVGD-EM, {count} particles, coordinate by coordinate with diagonal curvature "
+            "(that of the whole is factored on the host)"
+        )
+        return plan._replace(then=None, words=words)
+    one = _in_units_of(shared_model(problem), ById(structure, structure.curvature))
     words = (
-        f"M-SVGD-EM, {plan.num_particles} particles, coordinate by coordinate with diagonal "
-        "curvature"
+        f"M-SVGD-EM, {count} particles, a moment-matched kernel latent by latent in the units of "
+        "the whole curvature"
     )
-    return plan._replace(then=None, words=words)
+    return plan._replace(algorithm=one, then=None, words=words)
+
+
+@lru_cache(KEPT)
+def _in_units_of(problem: Problem, structure: ById) -> Algorithm:
+    # theta's curvature over a few particles: of thousands of latents each says the same.
+    one = tuning_free(
+        problem.unconstrained_log_joint,
+        structure=structure.value,
+        theta_optimizer=None if problem.num_parameters > LARGEST_THETA else em_gradient(FEW),
+    )
+    known = structure.value.identity
+    return one if known is None else one._replace(identity=f"in units of {known}")
 
 
 def _words(problem: Problem, count: int, how: str) -> str:
@@ -202,6 +230,7 @@ def start_particles(
     num_particles: int,
     width: float = NARROW,
     modes: Sequence[Array] | None = None,
+    structure: Structure | None = None,
 ) -> Particles:
     """Clouds around the modes of the blocks at each start of theta, a tenth as wide as they are.
 
@@ -216,10 +245,16 @@ def start_particles(
         num_particles: in each.
         width: 1 where theta is known well already.
         modes: of every start the modes of the blocks, if several are known: particles start in all.
+        structure: of one block of very many latents; clouds then have its shape around the modes.
     """
     start = flat_latents(problem, problem.start_latent())
     z = np.asarray(standard_normal(key, (num_particles, *start.shape), start.dtype))
-    if problem.latent_size > LARGEST_DENSE:
+    if structure is not None and modes is not None:
+        clouds = [
+            _around_mode(structure, theta, np.asarray(at)[0], problem.data, z[:, 0])[:, None]
+            for theta, at in zip(thetas, modes, strict=True)
+        ]
+    elif problem.latent_size > LARGEST_DENSE:
         clouds = [_around_start(problem, theta, z) for theta in thetas]
     else:
         with jax.enable_x64(True):
@@ -231,6 +266,19 @@ def start_particles(
             ]
     flat = np.stack(clouds).astype(start.dtype)
     return to_latent(problem, flat)
+
+
+def _around_mode(
+    structure: Structure, theta: np.ndarray, mode: np.ndarray, data: Data, z: np.ndarray
+) -> np.ndarray:
+    """A cloud [N, n] with the mode for its mean, and the curvature there for its shape."""
+    factors = structure.factors
+    entries = jax.jit(structure.curvature)(
+        jnp.asarray(theta), jnp.asarray(mode), data, structure.maps
+    )
+    factor = raised(factors, entries).factor
+    z = (z - z.mean(axis=0)) / z.std(axis=0)  # of means and variances nothing is left to chance
+    return np.asarray(mode[None] + factors.unwhiten(factor, jnp.asarray(z, float)))
 
 
 def _around_modes(

@@ -96,8 +96,9 @@ def maximize(
         with jax.enable_x64(True):
             if strategy.sample is not None:
                 return _maximum_of_all(problem, strategy.sample, starts, ran, state, mesh)
+            structure = starts.function.structure
             # Particles that move latent by latent do not see how these go together.
-            blind = starts.function.draw is not None
+            blind = structure is not None and not structure.factors.traceable
             lost = [blind or status in ("diverged", "nonfinite") for status in ran.statuses]
             return state.at_maximum(maximum_from(starts.function, ends_of(ran), climbs, lost))
     except KeyboardInterrupt:

@@ -186,14 +186,14 @@ def at_scale_of_data(
         return otherwise
     rng = np.random.default_rng(0)
     tries = FEW_TRIED if function.evaluate_finely is not None else MANY_TRIED
-    best, height = otherwise, function.evaluate(otherwise, function.start).value
+    best, height = otherwise, function.value_at(otherwise, function.start)
     for _ in range(tries):
         center, spread = far[rng.integers(len(far))]
         moved = given + units * rng.standard_normal(given.size)
         at_data = center + spread * rng.standard_normal(given.size)
         taken = free & (rng.random(given.size) < 0.5)
         start = np.where(taken, at_data, moved)
-        value = function.evaluate(start, function.start).value
+        value = function.value_at(start, function.start)
         if value > height or not np.isfinite(height):
             best, height = (start, value) if np.isfinite(value) else (best, height)
     return best

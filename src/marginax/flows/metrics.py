@@ -12,7 +12,6 @@ whitened coordinates, so that a fixed bandwidth is in posterior standard deviati
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -22,39 +21,21 @@ from jaxtyping import Array, Float
 
 from marginax._core import linalg, partition, trees
 from marginax._core.checks import check_count
-from marginax._core.linalg import left_svd
+from marginax._core.linalg import eigh, left_svd
 from marginax._core.partition import BlockSpec, Family
 from marginax.flows.scores import latent_score
+from marginax.flows.sparse_metric import sparse_curvature
+from marginax.flows.units import Metric, Units
+from marginax.model.structure import Structure
 from marginax.typing import Count, Data, Latent, LogDensity, Particles, Theta
 
-__all__ = ["Metric", "check_metric", "curvature"]
+__all__ = ["Metric", "curvature"]
 
 # Random probes per column of a block's curvature: one is exact for independent blocks, several keep
 # the curvature from cancelling where they are not.
 NUM_PROBES = 4
 # Eigenvalues below this, relative to the block's largest, are raised to it.
 FLOOR = 1e-6
-
-
-@dataclass(frozen=True, eq=False)
-class Metric:
-    """A metric on the cloud; make one with `curvature`.
-
-    Attributes:
-        factor: `factor(log_joint, theta, particles, data, blocks) -> Factors`, `blocks` being the
-            kernel's.
-        name: how it was asked for.
-        blocks: its own blocks, if they are not the kernel's.
-        largest_block: blocks with more numbers than this are diagonal.
-    """
-
-    factor: Callable[[LogDensity, Theta, Particles, Data, BlockSpec], "Factors"]
-    name: str
-    blocks: BlockSpec | None
-    largest_block: int
-
-    def __repr__(self) -> str:
-        return self.name
 
 
 class Factors(NamedTuple):
@@ -65,7 +46,12 @@ class Factors(NamedTuple):
     inverse: tuple[Float[Array, "_ _ _"], ...]
 
 
-def curvature(blocks: BlockSpec | None = None, *, largest_block: Count = 64) -> Metric:
+def curvature(
+    blocks: BlockSpec | None = None,
+    *,
+    largest_block: Count = 64,
+    structure: Structure | None = None,
+) -> Metric:
     """The curvature of the log joint at the cloud's mean, block by block.
 
     Args:
@@ -73,49 +59,88 @@ def curvature(blocks: BlockSpec | None = None, *, largest_block: Count = 64) -> 
             what you want. Blocks larger than the kernel's rotate coordinates across its blocks.
         largest_block: blocks with more numbers than this get diagonal curvature; 1 makes all of it
             diagonal.
+        structure: of a latent that is one large block with sparse curvature (`structure_of`). The
+            particles then move in the units of the whole, for a kernel that goes coordinate by
+            coordinate, and keep their shape in these units when they change with theta.
 
     Returns:
         A metric for the `particle_metric` of `svgd_em` and `m_svgd_em`, with a particle step of 0.2
         to 0.5 whatever the model. It costs four Hessian-vector products at one point per number of
         the largest block (one, if there is one block).
     """
+    if structure is not None:
+        if blocks is not None:
+            raise ValueError(
+                f"blocks is {blocks!r} and a structure was given, which is that of the whole "
+                "latent. Give one of them."
+            )
+        return sparse_curvature(structure)
     if blocks is not None:
         blocks = partition.check_blocks(blocks)
     largest = check_count(largest_block, "largest_block")
+    factor = partial(block_factors, blocks, largest)
 
-    def factor(
+    def units(
         log_joint: LogDensity,
         theta: Theta,
         particles: Particles,
         data: Data,
         kernel_blocks: BlockSpec,
-    ) -> Factors:
-        mean = trees.particle_mean(particles)
-        families = partition.families(kernel_blocks if blocks is None else blocks, mean)
-        families = partition.refine(families, mean, largest)
-        variances = partition.split(
-            families, jax.tree.map(lambda leaf: jnp.var(leaf, axis=0, keepdims=True), particles)
-        )
-        gradient = partial(latent_score, log_joint, theta, data=data)
-        pairs = [
-            _factors(_columns(gradient, mean, families, i), variances[i][:, 0])
-            for i in range(len(families))
-        ]
-        return Factors(families, *zip(*pairs, strict=True))
+        memory: Any,
+    ) -> Units:
+        del memory
+        return _of_blocks(factor(log_joint, theta, particles, data, kernel_blocks))
 
     words = "" if blocks is None else f"blocks={blocks!r}, "
-    return Metric(factor, f"curvature({words}largest_block={largest})", blocks, largest)
+    return Metric(units, f"curvature({words}largest_block={largest})", blocks, largest)
 
 
-def check_metric(metric: Any) -> Metric | None:
-    """Refuses what is not a metric before anything is traced."""
-    if metric is not None and not isinstance(metric, Metric):
-        called = "; call it" if callable(metric) else ""
-        raise TypeError(
-            f"particle_metric is {metric!r}, but it must be None or made by `marginax.metrics`, "
-            f"such as `metrics.curvature()`{called}."
+def block_factors(
+    blocks: BlockSpec | None,
+    largest: int,
+    log_joint: LogDensity,
+    theta: Theta,
+    particles: Particles,
+    data: Data,
+    kernel_blocks: BlockSpec,
+) -> Factors:
+    """The factors of every block's curvature at the cloud's mean."""
+    mean = trees.particle_mean(particles)
+    families = partition.families(kernel_blocks if blocks is None else blocks, mean)
+    families = partition.refine(families, mean, largest)
+    variances = partition.split(
+        families, jax.tree.map(lambda leaf: jnp.var(leaf, axis=0, keepdims=True), particles)
+    )
+    gradient = partial(latent_score, log_joint, theta, data=data)
+    pairs = [
+        _factors(_columns(gradient, mean, families, i), variances[i][:, 0])
+        for i in range(len(families))
+    ]
+    return Factors(families, *zip(*pairs, strict=True))
+
+
+def _of_blocks(factors: Factors) -> Units:
+    families, lower, inverse = factors
+    upper, inverse_upper = (tuple(jnp.swapaxes(m, 1, 2) for m in ms) for ms in (lower, inverse))
+
+    def displacement(move: Particles, u: Particles, t: Particles) -> Particles:
+        # Where the cloud sees more curvature than its mean does, the metric is raised to it.
+        stiffness = [
+            jax.vmap(_stiffness)(*pair)
+            for pair in zip(partition.split(families, u), partition.split(families, t), strict=True)
+        ]
+        shortened = tuple(
+            m / jnp.maximum(1, k)[:, None, None] for m, k in zip(inverse, stiffness, strict=True)
         )
-    return metric
+        return _rows_times(families, move, shortened)
+
+    # Particles are rows, so a matrix acts from the right: L' x is x L.
+    return Units(
+        whiten=lambda cloud: _rows_times(families, cloud, lower),
+        whiten_scores=lambda scores: _rows_times(families, scores, inverse_upper),
+        displacement=displacement,
+        direction=lambda move: _rows_times(families, move, upper),
+    )
 
 
 def _columns(
@@ -171,3 +196,25 @@ def _factors(
     root = linalg.matmul(vectors * half[:, None, :], transposed)
     inverse_root = linalg.matmul(vectors / half[:, None, :], transposed)
     return scale[:, :, None] * root, inverse_root / scale[:, None, :]
+
+
+def _rows_times(
+    families: tuple[Family, ...], cloud: Particles, matrices: tuple[Float[Array, "_ _ _"], ...]
+) -> Particles:
+    """Every block of every particle, as a row, times the block's matrix."""
+    parts = partition.split(families, cloud)
+    moved = tuple(linalg.matmul(part, m) for part, m in zip(parts, matrices, strict=True))
+    return partition.merge(families, moved, cloud)
+
+
+def _stiffness(u: Float[Array, "n p"], t: Float[Array, "n p"]) -> Float[Array, ""]:
+    """The largest slope of the scores over the cloud, by least squares; 1 if the metric is right.
+
+    It is what the cloud's mean and covariance feel. A posterior that is steep on one side has more
+    of it than the Hessian at the mean shows, and a step made for that would swing.
+    """
+    z = linalg.centered(u)
+    slope = -linalg.matmul(t.T, linalg.by_covariance(z)) / u.shape[0]
+    if slope.shape[0] == 1:
+        return slope[0, 0]
+    return jnp.max(eigh((slope + slope.T) / 2)[0])

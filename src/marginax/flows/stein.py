@@ -8,48 +8,77 @@ in whitened coordinates and mapped back:
 
 import math
 from functools import partial
+from typing import Any
 
 import jax
-import jax.numpy as jnp
-from jaxtyping import Array, Float
 
-from marginax._core import linalg, partition
 from marginax._core.chunks import map_over_groups
-from marginax._core.linalg import eigh
-from marginax._core.partition import Family
 from marginax.flows.metrics import Metric
 from marginax.flows.scores import latent_scores
 from marginax.kernels.base import Kernel, whitened_velocity
 from marginax.model.log_joint import as_log_joint
 from marginax.typing import Data, LogDensity, Particles, Theta
 
-__all__ = [
-    "flow",
-]
+__all__ = ["carried", "flow", "memory_of"]
 
 # Groups times particles that move at a time, and blocks that never have parts in two groups.
 ROWS, WITHIN_GROUPS = 2**14, ("leading", "coordinates")
 
 
-def flow(
+def flow(  # noqa: PLR0913, all that a velocity depends on
     kernel: Kernel,
     metric: Metric | None,
     log_joint: LogDensity,
     theta: Theta,
     particles: Particles,
     data: Data,
+    memory: Any = (),
 ) -> tuple[Particles, Particles]:
     """Where the cloud should move, as a displacement and as a direction in the units of the scores.
+
+    Args:
+        kernel: how particles share scores.
+        metric: in which units they move; None for those of the latent.
+        log_joint: the model.
+        theta: at which they see it.
+        particles: the cloud.
+        data: the model's.
+        memory: what `carried` returned of the metric.
 
     Returns:
         (phi, H phi): what is added to the particles, and what a move is aligned with to see whether
         it goes downhill. Without a metric both are phi.
     """
-    on_some = partial(_flow, kernel, metric, log_joint, theta)
+    on_some = partial(_flow, kernel, metric, log_joint, theta, memory)
     size = as_log_joint(log_joint).chunk_size(particles, ROWS)
     if size is None or not _groups_move_alone(kernel, metric, particles):
         return on_some(particles, data)
     return map_over_groups(on_some, particles, data, size)
+
+
+def carried(
+    metric: Metric | None, memory: Any, theta: Theta, clouds: tuple[Particles, ...], data: Data
+) -> tuple[Any, tuple[Particles, ...]]:
+    """Clouds with the shape that they had in the metric's units before theta changed these.
+
+    Args:
+        metric: in which units they move.
+        memory: of the units before.
+        theta: the new one.
+        clouds: the particles, and whatever goes with them.
+        data: the model's.
+
+    Returns:
+        The memory of the new units, and the clouds.
+    """
+    if metric is None or metric.carry is None:
+        return memory, clouds
+    return metric.carry(memory, theta, clouds, data)
+
+
+def memory_of(metric: Metric | None, particles: Particles) -> Any:
+    """What a metric remembers before the first step."""
+    return () if metric is None else metric.start(particles)
 
 
 def _groups_move_alone(kernel: Kernel, metric: Metric | None, particles: Particles) -> bool:
@@ -65,11 +94,12 @@ def _groups_move_alone(kernel: Kernel, metric: Metric | None, particles: Particl
     return bool(blocks == "leading") and numbers <= metric.largest_block
 
 
-def _flow(
+def _flow(  # noqa: PLR0913, as above
     kernel: Kernel,
     metric: Metric | None,
     log_joint: LogDensity,
     theta: Theta,
+    memory: Any,
     particles: Particles,
     data: Data,
 ) -> tuple[Particles, Particles]:
@@ -77,39 +107,7 @@ def _flow(
     if metric is None:
         phi = kernel.velocity(particles, scores)
         return phi, phi
-    families, lower, inverse = metric.factor(log_joint, theta, particles, data, kernel.blocks)
-    upper, inverse_upper = (tuple(jnp.swapaxes(m, 1, 2) for m in ms) for ms in (lower, inverse))
-    # Particles are rows, so a matrix acts from the right: L' x is x L.
-    u, t = _rows_times(families, particles, lower), _rows_times(families, scores, inverse_upper)
+    units = metric.units(log_joint, theta, particles, data, kernel.blocks, memory)
+    u, t = units.whiten(particles), units.whiten_scores(scores)
     move = whitened_velocity(kernel, u, t)
-    # Where the cloud sees more curvature than its mean does, the metric is raised to it.
-    stiffness = [
-        jax.vmap(_stiffness)(*pair)
-        for pair in zip(partition.split(families, u), partition.split(families, t), strict=True)
-    ]
-    shortened = tuple(
-        m / jnp.maximum(1, k)[:, None, None] for m, k in zip(inverse, stiffness, strict=True)
-    )
-    return _rows_times(families, move, shortened), _rows_times(families, move, upper)
-
-
-def _rows_times(
-    families: tuple[Family, ...], cloud: Particles, matrices: tuple[Float[Array, "_ _ _"], ...]
-) -> Particles:
-    """Every block of every particle, as a row, times the block's matrix."""
-    parts = partition.split(families, cloud)
-    moved = tuple(linalg.matmul(part, m) for part, m in zip(parts, matrices, strict=True))
-    return partition.merge(families, moved, cloud)
-
-
-def _stiffness(u: Float[Array, "n p"], t: Float[Array, "n p"]) -> Float[Array, ""]:
-    """The largest slope of the scores over the cloud, by least squares; 1 if the metric is right.
-
-    It is what the cloud's mean and covariance feel. A posterior that is steep on one side has more
-    of it than the Hessian at the mean shows, and a step made for that would swing.
-    """
-    z = linalg.centered(u)
-    slope = -linalg.matmul(t.T, linalg.by_covariance(z)) / u.shape[0]
-    if slope.shape[0] == 1:
-        return slope[0, 0]
-    return jnp.max(eigh((slope + slope.T) / 2)[0])
+    return units.displacement(move, u, t), units.direction(move)

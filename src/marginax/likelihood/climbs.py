@@ -103,7 +103,11 @@ def _climb(
     function: LikelihoodFunction, theta: np.ndarray, modes: Any, max_steps: int = 60
 ) -> Climb:
     up = partial(
-        climb, lengths=function.lengths, max_steps=max_steps, negligible=function.rough_gain
+        climb,
+        lengths=function.lengths,
+        max_steps=max_steps,
+        negligible=function.rough_gain,
+        first_radius=function.first_radius,
     )
     top = up(function.evaluate, theta, modes)
     if np.isfinite(top.local.value) or not np.all(np.isfinite(top.local.gradient)):

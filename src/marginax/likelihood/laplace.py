@@ -123,20 +123,33 @@ def laplace_gradient(latents: Latents, theta: Array, mode: Mode) -> tuple[np.nda
 def louis_hessian(
     latents: Latents, theta: Array, mode: Mode, weights: Array, z: Float[Array, "k n"]
 ) -> np.ndarray:
-    """About the Hessian: what known latents would say, less what is missing, by draws at the mode.
+    """About the Hessian: what known latents would say, less what is missing, if Gaussian.
+
+    With b_i and D_i the derivatives of grad_x l and of H in a parameter, what is missing is the
+    covariance of b_i'(x - m) - (x - m)' D_i (x - m) / 2 under N(m, H^-1):
+
+        b_i' H^-1 b_j + tr(H^-1 D_i H^-1 D_j) / 2
+
+    with the trace by a few probes, whose error falls with the number of latents.
 
     Args:
         latents: of the problem.
         theta: flat, on the reals.
         mode: there.
         weights: as `laplace_gradient` returns them.
-        z: standard normal, the same for all theta.
+        z: probes, standard normal and the same for all theta.
     """
     structure, data = latents.structure, latents.data
-    complete = np.asarray(latents.complete(theta, mode.x, data, structure.maps, weights))
-    away = structure.factors.unwhiten(mode.factor, z)
-    scores = np.asarray(latents.theta_scores(theta, mode.x[None] + away, data)[1])
-    return -(complete - np.atleast_2d(np.cov(scores.T)))
+    factors, at = structure.factors, (theta, mode.x, data, structure.maps)
+    complete = np.asarray(latents.complete(*at, weights))
+    of_score, of_curvature = latents.mixed(*at)
+    linear = np.asarray(factors.half_solve(mode.factor, of_score))
+    probes = factors.unwhiten(mode.factor, z)
+    bent = latents.bend(of_curvature, probes)
+    halves = np.asarray(factors.half_solve(mode.factor, bent.reshape(-1, structure.size)))
+    halves = halves.reshape(len(of_curvature), -1)
+    missing = linear @ linear.T + halves @ halves.T / (2 * len(z))
+    return -(complete - missing)
 
 
 def curvature_is_constant(latents: Latents, theta: Array, mode: Mode, z: Array) -> bool:

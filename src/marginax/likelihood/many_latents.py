@@ -12,9 +12,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from marginax._core.factors import raised
+from marginax._core.factors import multiply, raised
+from marginax._core.programs import Program
 from marginax.likelihood.blocks import Blocks
-from marginax.likelihood.structure import Maps, Structure
+from marginax.model.structure import Maps, Structure
 
 __all__ = ["Latents", "latents_of"]
 
@@ -37,7 +38,9 @@ class Latents(NamedTuple):
         complete: `complete(theta, x, data, maps, weights)`, minus the Hessian in theta of
             l - sum(weights H) / 2.
         values: `values(theta, xs, data)`, l at each of several x.
-        theta_scores: `theta_scores(theta, xs, data)`, l and grad_theta l at each.
+        mixed: `mixed(theta, x, data, maps)`, the derivatives in theta of grad_x l and of H, a row
+            for every parameter.
+        bend: `bend(entries, xs)`, the products of several matrices on the pattern with several x.
         stein_scores: `stein_scores(theta, x, data, away)`, of several x = m + away: l, grad_theta l
             and grad_x l; and for every parameter b - D away / 2, b and D the derivatives in it of
             grad_x l and of H at m.
@@ -54,7 +57,8 @@ class Latents(NamedTuple):
     cross: Any
     complete: Any
     values: Any
-    theta_scores: Any
+    mixed: Any
+    bend: Any
     stein_scores: Any
     means: Any
     lift: Any
@@ -69,27 +73,29 @@ def latents_of(blocks: Blocks, structure: Structure) -> Latents:
     def lift(entries: Array, share: Array) -> Any:
         return raised(structure.factors, entries, share=share)
 
+    def bend(entries: Array, x: Array) -> Array:
+        return jax.vmap(lambda one: multiply(structure.factors.pattern, one, x))(entries)
+
+    def compiled(name: str, function: Callable[..., Any]) -> Program:
+        known = structure.identity
+        return Program(function, None if known is None else f"{known} {name}")
+
     return Latents(
         structure,
         blocks.data,
         blocks.start[0],
-        score=jax.jit(jax.value_and_grad(density, 1)),
-        curvature=jax.jit(structure.curvature),
-        slopes=jax.jit(partial(_slopes, density, structure)),
-        cross=jax.jit(partial(_cross, density)),
-        complete=jax.jit(partial(_complete, density, structure)),
-        values=jax.jit(jax.vmap(density, (None, 0, None))),
-        theta_scores=jax.jit(jax.vmap(jax.value_and_grad(density), (None, 0, None))),
-        stein_scores=jax.jit(partial(_stein_scores, density)),
-        means=jax.jit(partial(_means, density, structure)),
-        lift=jax.jit(lift) if structure.factors.traceable else lift,
+        score=compiled("score", jax.value_and_grad(density, 1)),
+        curvature=structure.curvature,
+        slopes=compiled("slopes", partial(_slopes, density, structure)),
+        cross=compiled("cross", partial(_cross, density)),
+        complete=compiled("complete", partial(_complete, density, structure)),
+        values=compiled("values", jax.vmap(density, (None, 0, None))),
+        mixed=compiled("mixed", partial(_mixed, density, structure)),
+        bend=compiled("bend", bend),
+        stein_scores=compiled("stein_scores", partial(_stein_scores, density)),
+        means=compiled("means", partial(_means, density, structure)),
+        lift=compiled("lift", lift) if structure.factors.traceable else lift,
     )
-
-
-def _summed(
-    structure: Structure, theta: Array, x: Array, data: Any, maps: Maps, weights: Array
-) -> Array:
-    return jnp.sum(weights * structure.curvature(theta, x, data, maps))
 
 
 def _slopes(
@@ -101,7 +107,7 @@ def _slopes(
     maps: Maps,
     weights: Array,
 ) -> tuple[Array, Array, Array]:
-    of_sum = jax.grad(partial(_summed, structure), (0, 1))(theta, x, data, maps, weights)
+    of_sum = jax.grad(structure.weighted, (0, 1))(theta, x, data, maps, weights)
     return jax.grad(density)(theta, x, data), *of_sum
 
 
@@ -122,10 +128,20 @@ def _complete(
     weights: Array,
 ) -> Array:
     def expected(theta: Array) -> Array:
-        bent = _summed(structure, theta, x, data, maps, weights)
+        bent = structure.weighted(theta, x, data, maps, weights)
         return density(theta, x, data) - bent / 2
 
     return -jax.hessian(expected)(theta)
+
+
+def _mixed(
+    density: Density, structure: Structure, theta: Array, x: Array, data: Any, maps: Maps
+) -> tuple[Array, Array]:
+    def both(theta: Array) -> tuple[Array, Array]:
+        return jax.grad(density, 1)(theta, x, data), structure.curvature(theta, x, data, maps)
+
+    of_score, of_curvature = jax.jacfwd(both)(theta)
+    return of_score.T, of_curvature.T
 
 
 def _stein_scores(

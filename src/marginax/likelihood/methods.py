@@ -6,7 +6,8 @@ files follow the type.
 
     up to 3 latents in a group           quadrature
     up to 400 latents in a block         importance sampling
-    more, in one block that is sparse    by the factors of its curvature (`structured`)
+    more, in one block that is sparse    by the factors of its curvature (`structured`); fewer too,
+                                         if the problem names a structure
     other                                none: posterior draws give its derivatives (`from_draws`)
 """
 
@@ -36,6 +37,11 @@ def choose_likelihood(
         mesh: over whose devices the groups are spread, if any.
     """
     size = problem.latent_size
+    if problem.structure is not None:
+        asked_for = structured_likelihood(problem, theta)
+        if isinstance(asked_for, str):
+            raise ValueError(f"structure is {problem.structure!r}, but there is none. {asked_for}")
+        return asked_for
     if problem.num_groups is not None and size <= MOST_DIMENSIONS:
         return quadrature_likelihood(problem, mesh)
     if size <= MOST_LATENTS:

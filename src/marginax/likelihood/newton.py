@@ -10,9 +10,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["Climb", "Local", "climb", "is_finite", "restricted", "typical_lengths", "with_some"]
+__all__ = [
+    "FIRST_RADIUS",
+    "Climb",
+    "Local",
+    "climb",
+    "is_finite",
+    "restricted",
+    "typical_lengths",
+    "with_some",
+]
 
-FIRST_RADIUS = 2.0  # in units of the scales
+FIRST_RADIUS = 2.0  # as a rule, in units of the scales
 # A promised gain that rounding, kinks or the noise of draws may hide: 0.07 standard errors.
 UNSEEN = 2.5e-3
 ROUNDING = 64 * np.finfo(float).eps  # of a log likelihood, relative to it
@@ -69,6 +78,7 @@ def climb(
     lengths: np.ndarray | None = None,
     max_steps: int = 60,
     negligible: float = 1e-9,
+    first_radius: float = FIRST_RADIUS,
 ) -> Climb:
     """Maximises from theta.
 
@@ -80,12 +90,13 @@ def climb(
             parameters are measured in larger numbers.
         max_steps: evaluations.
         negligible: a promised gain in log likelihood that is not worth a step.
+        first_radius: how long the first step may be, in units of the scales.
     """
     here = evaluate(theta, extra)
     if not is_finite(here):
         return Climb(theta, here._replace(value=-np.inf), 0, False)
     most = np.ones(len(theta)) if lengths is None else lengths
-    radius, taken = FIRST_RADIUS, 0
+    radius, taken = first_radius, 0
     for _ in range(max_steps):
         step, gain = _step(here, radius, most)
         if gain < max(negligible, ROUNDING * abs(here.value)):

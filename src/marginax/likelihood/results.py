@@ -13,7 +13,8 @@ import numpy as np
 from jaxtyping import Array
 
 from marginax.likelihood.mode_search import ModeSearch
-from marginax.likelihood.newton import Local
+from marginax.likelihood.newton import FIRST_RADIUS, Local
+from marginax.model.structure import Structure
 
 __all__ = [
     "DrawsLikelihood",
@@ -327,8 +328,10 @@ class LikelihoodFunction(NamedTuple):
         top: where the last steps begin, if `adapt` went there already; None for where it was asked.
         rough_gain: a gain in log likelihood that is not worth a step of a first climb.
         negligible: one that is not worth one of the last steps.
+        first_radius: in standard errors, how long a first step may be.
         draw: `draw(theta, start, key, count)`, draws of the posterior, [count, size], without
             chains; None where there are none.
+        structure: of one block of very many latents; None of others.
     """
 
     start: Array
@@ -345,7 +348,9 @@ class LikelihoodFunction(NamedTuple):
     top: np.ndarray | None = None
     rough_gain: float = 1e-9
     negligible: float = 1e-9
+    first_radius: float = FIRST_RADIUS
     draw: "Callable[[np.ndarray, Any, Any, int], np.ndarray] | None" = None
+    structure: Structure | None = None
 
     def value_at(self, theta: np.ndarray, start: Any) -> float:
         """The value by whatever is compiled and cheapest."""

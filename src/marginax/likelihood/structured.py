@@ -1,7 +1,7 @@
 r"""The likelihood of one block of very many latents, as a function of theta to be climbed.
 
-First steps climb Laplace's approximation, whose gradient is exact and whose Hessian is Louis' by
-draws at the mode, corrected by every short step that is taken (Broyden's symmetric rank-one
+First steps climb Laplace's approximation, whose gradient is exact and whose Hessian is Louis' for a
+Gaussian posterior, corrected by every short step that is taken (Broyden's symmetric rank-one
 formula). The last steps climb the likelihood itself: for a Gaussian posterior that is Laplace's;
 for any other weighted draws from the best Gaussian, with the score identity
 
@@ -12,6 +12,7 @@ and the Hessian of Laplace's approximation by differences of its gradient.
 
 import hashlib
 import math
+from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -45,35 +46,34 @@ from marginax.likelihood.results import (
     StructuredStart,
     modes_of,
 )
-from marginax.likelihood.structure import Structure, find_structure
 from marginax.model.problem import Problem
+from marginax.model.structure import Structure, find_structure
 from marginax.typing import Key
 
 __all__ = ["structured_likelihood"]
 
-# Draws by which the estimate is found; by which the likelihood is, for an error of no more than
-# this; and at most.
-LOUIS_DRAWS, CLIMBING_DRAWS, DRAWS, GOOD_ERROR, MOST_DRAWS = 64, 2048, 8192, 0.02, 65_536
-# Standard errors: a step after which the Hessian is found anew, one after which it is still that of
-# the estimate, one that is much less than draws can tell, and one where first climbs may end.
+# Probes of a trace; draws by which the estimate is found; by which the likelihood is, for an error
+# of no more than this; and at most.
+PROBES, CLIMBING_DRAWS, DRAWS, GOOD_ERROR, MOST_DRAWS = 8, 2048, 8192, 0.02, 65_536
+# Standard errors: a step after which the Hessian is found anew, one within which it is that of the
+# estimate, one that is much less than draws can tell, and one where first climbs may end.
 LONG, CLOSE, NEAR, ROUGHLY = 1.0, 0.003, 0.01, 0.02
+# Very many latents make standard errors short, and many of them are safe.
+FIRST_RADIUS = 32.0
 ROUNDS = 6  # of Newton steps by draws
 STEP = 0.02  # of differences, in standard errors as known latents would have them
 SURE = 1e-8  # relative to the sizes: below it a correction by Broyden's formula is rounding
 
 
-def structured_likelihood(
-    problem: Problem, theta: np.ndarray, kind: str | None = None
-) -> LikelihoodFunction | str:
+def structured_likelihood(problem: Problem, theta: np.ndarray) -> LikelihoodFunction | str:
     """The likelihood of a problem without groups; or why its latents have no structure.
 
     Args:
         problem: in double precision.
         theta: flat, on the reals; where it will first be evaluated.
-        kind: of factors, if the user wants another than the cheapest.
     """
     blocks = as_blocks(problem)
-    found = _latents(_Asked(blocks, theta, kind))
+    found = _latents(_Asked(blocks, theta, problem.structure))
     if isinstance(found, str):
         return found
     return _climbable(found._replace(data=blocks.data, start=blocks.start[0]), blocks.start)
@@ -90,6 +90,8 @@ class _Asked:
             digest.update(repr((array.shape, array.dtype)).encode())
             digest.update(array.tobytes())
         self.key = (blocks.bare, digest.digest())
+        known = blocks.identity
+        self.identity = None if known is None else f"{known} {digest.hexdigest()}"
 
     def __hash__(self) -> int:
         return hash(self.key)
@@ -101,11 +103,16 @@ class _Asked:
 @lru_cache(KEPT)
 def _latents(asked: _Asked) -> Latents | str:
     """Found and compiled once for a model and its data, of which which latents meet is a part."""
-    found = find_structure(asked.blocks, asked.theta, asked.kind)
+    blocks = asked.blocks
+
+    def density(x: Array, theta: Array, data: Any) -> Array:
+        return blocks.log_densities(theta, x[None], data)[0]
+
+    found = find_structure(density, blocks.start[0], asked.theta, blocks.data, asked.kind)
     if isinstance(found, str):
         return found
     nothing = jnp.zeros(0)  # of these data: others come to the same programs
-    return latents_of(asked.blocks, found)._replace(data=None, start=nothing)
+    return latents_of(blocks, found.known_as(asked.identity))._replace(data=None, start=nothing)
 
 
 class _Parts(NamedTuple):
@@ -114,7 +121,7 @@ class _Parts(NamedTuple):
     Attributes:
         latents: of the problem.
         start: where the first search for the mode begins, [1, n].
-        z: standard normal draws, the same at every theta.
+        z: standard normal probes, the same at every theta.
         fitting: those by which Gaussians are fitted.
     """
 
@@ -126,18 +133,32 @@ class _Parts(NamedTuple):
 
 def _climbable(latents: Latents, start: Array) -> LikelihoodFunction:
     size = latents.structure.size
-    z = jax.random.normal(jax.random.key(19), (LOUIS_DRAWS, size))
+    z = jax.random.normal(jax.random.key(19), (PROBES, size))
     parts = _Parts(latents, start, z, fitting_draws(size))
     return LikelihoodFunction(
         start,
-        partial(_evaluate, parts),
+        _remembering(partial(_evaluate, parts)),
         partial(_describe, parts),
         partial(_evaluate_gaussian, parts),
         partial(_adapt, parts),
-        value=lambda theta, known: _at(parts, theta, known).value,
+        value=partial(_value, parts),
         rough_gain=ROUGHLY**2 / 2,
+        first_radius=FIRST_RADIUS,
         draw=partial(_draw, parts),
+        structure=latents.structure,
     )
+
+
+def _remembering(evaluate: Callable[[np.ndarray, Any], Local]) -> Callable[..., Local]:
+    """The same, with the last answer kept: several stages begin at the same place."""
+    last: list[Any] = [None, None, None]
+
+    def again(theta: np.ndarray, known: Any) -> Local:
+        if known is not last[1] or not np.array_equal(theta, last[0]):
+            last[:] = theta, known, evaluate(theta, known)
+        return last[2]
+
+    return again
 
 
 class _There(NamedTuple):
@@ -149,11 +170,21 @@ class _There(NamedTuple):
     weights: Array
 
 
-def _at(parts: _Parts, theta: np.ndarray, known: Any) -> _There:
+def _mode_at(parts: _Parts, theta: np.ndarray, known: Any) -> Mode:
     latents, begin = parts.latents, modes_of(known)[0]
     mode = find_mode(latents, jnp.asarray(theta), begin)
     if not mode.is_found and not np.array_equal(begin, parts.start[0]):
         mode = find_mode(latents, jnp.asarray(theta), parts.start[0])
+    return mode
+
+
+def _value(parts: _Parts, theta: np.ndarray, known: Any) -> float:
+    mode = _mode_at(parts, theta, known)
+    return laplace_value(parts.latents, mode) if mode.is_found else -np.inf
+
+
+def _at(parts: _Parts, theta: np.ndarray, known: Any) -> _There:
+    latents, mode = parts.latents, _mode_at(parts, theta, known)
     if not mode.is_found:
         return _There(mode, -np.inf, np.full(len(theta), np.nan), jnp.zeros(0))
     gradient, weights = laplace_gradient(latents, jnp.asarray(theta), mode)
@@ -165,11 +196,7 @@ def _evaluate(parts: _Parts, theta: np.ndarray, known: Any) -> Local:
     there = _at(parts, theta, known)
     if not there.mode.is_found:
         return Local(there.value, there.gradient, np.full((len(theta),) * 2, np.nan), known)
-    if isinstance(known, StructuredStart) and not _is_far(theta, known.theta, known.hessian, LONG):
-        hessian = _corrected(known, theta, there.gradient)
-    else:
-        at = (jnp.asarray(theta), there.mode, there.weights)
-        hessian = louis_hessian(parts.latents, *at, parts.z)
+    hessian = _hessian(parts, theta, known, there)
     onwards = StructuredStart(there.mode.x[None], theta, there.gradient, hessian)
     return Local(there.value, there.gradient, hessian, onwards)
 
@@ -180,10 +207,23 @@ def _evaluate_gaussian(parts: _Parts, theta: np.ndarray, known: Any) -> Local:
     if not there.mode.is_found:
         return Local(there.value, there.gradient, np.full((len(theta),) * 2, np.nan), known)
     exact = known.exact if isinstance(known, StructuredStart) else None
-    if exact is None or _is_far(theta, *exact, CLOSE):
+    if exact is not None and _is_far(theta, *exact, CLOSE):
+        exact = None
+    hessian = _hessian(parts, theta, known, there) if exact is None else exact[1]
+    step = np.linalg.lstsq(-hessian, there.gradient)[0]
+    if exact is None and not _is_far(theta + step, theta, hessian, CLOSE):  # all but there
         exact = (theta, _differences(parts, theta, there))
-    onwards = StructuredStart(there.mode.x[None], theta, there.gradient, exact[1], exact=exact)
-    return Local(there.value, there.gradient, exact[1], onwards)
+        hessian = exact[1]
+    onwards = StructuredStart(there.mode.x[None], theta, there.gradient, hessian, exact=exact)
+    return Local(there.value, there.gradient, hessian, onwards)
+
+
+def _hessian(parts: _Parts, theta: np.ndarray, known: Any, there: _There) -> np.ndarray:
+    """About the Hessian: the last one, corrected, or Louis' after a long way."""
+    if isinstance(known, StructuredStart) and not _is_far(theta, known.theta, known.hessian, LONG):
+        return _corrected(known, theta, there.gradient)
+    at = (jnp.asarray(theta), there.mode, there.weights)
+    return louis_hessian(parts.latents, *at, parts.z)
 
 
 def _differences(parts: _Parts, theta: np.ndarray, there: _There) -> np.ndarray:

@@ -12,7 +12,9 @@ from jaxtyping import Array, PyTree
 from marginax._core.precision import Held, as_numbers, hold
 from marginax.typing import Data, Theta
 
-__all__ = ["as_starts", "check_names", "lengths", "path_name", "widened"]
+__all__ = ["as_starts", "check_names", "check_structure", "lengths", "path_name", "widened"]
+
+STRUCTURES = ("dense", "chain", "arrow", "sparse")
 
 
 def lengths(data: Data) -> list[tuple[int, ...]]:
@@ -27,6 +29,22 @@ def check_names(names: Mapping[str, Any], theta: Theta) -> None:
     if unknown:
         raise ValueError(
             f"names has {', '.join(unknown)}, which theta does not have; it has {', '.join(known)}."
+        )
+
+
+def check_structure(structure: str | None, num_groups: int | None) -> None:
+    """Refuses a structure that there is not, or of groups."""
+    if structure is None:
+        return
+    if structure not in STRUCTURES:
+        raise ValueError(
+            f"structure is {structure!r}, but it must be one of {', '.join(STRUCTURES)}; leave it "
+            "out, and the cheapest that suits the model is taken."
+        )
+    if num_groups is not None:
+        raise ValueError(
+            f"structure is {structure!r}, but the problem has {num_groups} groups, which are "
+            "integrated over one by one. A structure is of one block of dependent latents."
         )
 
 

@@ -24,7 +24,7 @@ from marginax._core.checks import is_traced
 from marginax._core.disk_cache import kept_on_disk
 from marginax._core.precision import hold
 from marginax.model.groups import shared_axis
-from marginax.model.inputs import as_starts, check_names, lengths, widened
+from marginax.model.inputs import as_starts, check_names, check_structure, lengths, widened
 from marginax.model.log_joint import Batching, LogJoint, as_log_joint, take_rows
 from marginax.model.problem_checks import check_problem
 from marginax.model.transforms.trees import (
@@ -56,6 +56,8 @@ class Problem:
         latent_transforms: likewise for the latent; the change of volume is added to the density.
         names: for the entries of theta, `{"b": ["intercept", "slope"]}`; otherwise from the tree.
         num_observations: how many there are, for BIC; by default the groups are counted.
+        structure: of the curvature of very many dependent latents: "dense", "chain", "arrow" or
+            "sparse"; by default the cheapest that suits what is found.
         latent_blocks: how a latent without groups falls into blocks, where it is too large to be
             one, as in `kernels.blockwise(blocks=...)`.
         num_groups: set by `Problem.grouped`.
@@ -78,6 +80,7 @@ class Problem:
     names: Mapping[str, Any] = field(default_factory=dict)
     num_observations: int | None = None
     latent_blocks: Any = None
+    structure: str | None = None
     num_groups: int | None = None
     group_log_joint: LogDensity | None = None
     group_log_joints: LogDensity | None = None
@@ -159,6 +162,7 @@ class Problem:
         set_field(self, "_exact", exact)
         set_field(self, "loses_digits", [said for part in held.values() for said in part.lost])
         check_names(self.names, self.theta)
+        check_structure(self.structure, self.num_groups)
         for name in ("theta", "latent"):
             maps = transforms_for(getattr(self, f"{name}_transforms"), getattr(self, name), name)
             set_field(self, f"{name}_transforms", maps)

@@ -5,6 +5,7 @@
 """
 
 from marginax._core.factors.base import (
+    FUNCTIONS,
     Factors,
     Pattern,
     Raised,
@@ -15,4 +16,14 @@ from marginax._core.factors.base import (
 )
 from marginax._core.factors.choice import choose
 
-__all__ = ["Factors", "Pattern", "Raised", "choose", "multiply", "pattern_of", "raised", "units"]
+__all__ = [
+    "FUNCTIONS",
+    "Factors",
+    "Pattern",
+    "Raised",
+    "choose",
+    "multiply",
+    "pattern_of",
+    "raised",
+    "units",
+]

@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 __all__ = [
+    "FUNCTIONS",
     "Factors",
     "Pattern",
     "Raised",
@@ -25,6 +26,17 @@ __all__ = [
     "units",
 ]
 
+# The fields of `Factors` that are functions.
+FUNCTIONS = (
+    "factor",
+    "solve",
+    "half_solve",
+    "log_determinant",
+    "inverse_on_pattern",
+    "whiten",
+    "unwhiten",
+    "positive",
+)
 OnColumns = Callable[[Any, Float[Array, "n k"]], Float[Array, "n k"]]
 FIRST, GROWTH, MOST = 1e-3, 4.0, 24  # 1e-3 * 4**24 is beyond any sum of a row
 

@@ -147,12 +147,31 @@ def _written_out(traced: Any) -> _Program:
                 continue
             numbers = [next(count) for _ in eqn.outvars]
             names |= dict(zip(eqn.outvars, numbers, strict=True))
+            if eqn.primitive.name == "split":
+                steps.extend(_slices(eqn, given, numbers))
+                continue
             steps.append(_Step(eqn.primitive, eqn.params, given, numbers))
         return [name(atom) for atom in jaxpr.outvars]
 
     inputs = [next(count) for _ in traced.jaxpr.invars]
     (output,) = walk(traced.jaxpr, inputs, traced.consts)
     return _Program(inputs, constants, steps, output)
+
+
+def _slices(eqn: Any, given: list[Any], numbers: list[int]) -> list[_Step]:
+    """A split as so many slices: a step has one result."""
+    shape, axis = eqn.invars[0].aval.shape, eqn.params["axis"]
+    ends = np.cumsum([0, *eqn.params["sizes"]]).tolist()
+
+    def params(first: int, end: int) -> dict[str, Any]:
+        low = [first if i == axis else 0 for i in range(len(shape))]
+        high = [end if i == axis else size for i, size in enumerate(shape)]
+        return {"start_indices": tuple(low), "limit_indices": tuple(high), "strides": None}
+
+    return [
+        _Step(jax.lax.slice_p, params(first, end), given, [number])
+        for first, end, number in zip(ends[:-1], ends[1:], numbers, strict=True)
+    ]
 
 
 def _assembled(

@@ -1,0 +1,128 @@
+"""Particles in the units of a sparse curvature: by hand with dense matrices; what is refused."""
+
+import jax
+import jax.numpy as jnp
+import many_latents as many
+import numpy as np
+import pytest
+
+import marginax as mx
+from marginax.flows.sparse_metric import sparse_curvature
+from marginax.flows.stein import carried, memory_of
+
+N, D, STEP, WIDTH = 5, 6, 0.3, 0.8
+
+
+def log_joint(theta, x, y):
+    """A walk with a skewed end, whose curvature depends on theta and on x."""
+    moves = jnp.exp(theta) * jnp.sum(jnp.diff(x) ** 2) / 2
+    return -moves - jnp.sum(jnp.exp(x) - y * x) - 0.1 * theta**2 + 0.5 * (D - 1) * theta
+
+
+def problem():
+    y = jnp.array([1.0, 3.0, 2.0, 0.0, 5.0, 1.0])
+    return mx.Problem(log_joint, jnp.asarray(0.4), jnp.zeros(D), y)
+
+
+def cloud():
+    return np.random.default_rng(1).normal(size=(N, D)) + np.linspace(-1, 1, D)
+
+
+def first_units(x, root):
+    """The first cloud as it stands, or every latent in its own spread: what is less correlated."""
+    away = x - x.mean(axis=0)
+    each = [away @ root, away / away.std(axis=0)]
+    beside = [np.array([np.corrcoef(u[:, i : i + 2].T)[0, 1] for i in range(D - 1)]) for u in each]
+    return each[0] if np.mean(beside[0] ** 2) <= np.mean(beside[1] ** 2) else each[1]
+
+
+def root_by_hand(theta, m):
+    walk = np.diff(np.eye(D), axis=0)
+    return np.linalg.cholesky(np.exp(theta) * walk.T @ walk + np.diag(np.exp(m)))
+
+
+def scores_by_hand(theta, x, y):
+    walk = np.diff(np.eye(D), axis=0)
+    return -np.exp(theta) * x @ walk.T @ walk - np.exp(x) + y
+
+
+def test_three_steps_by_hand():
+    """The cloud is carried about its mean, then moves; every coordinate of u has its kernel."""
+    model = problem()
+    structure = mx.structure_of(model, "chain")
+    assert repr(structure) == "6 latents, 16 non-zeros, a chain"
+    kernel = mx.kernels.blockwise(mx.kernels.rbf(WIDTH), "coordinates")
+    metric = mx.metrics.curvature(structure=structure)
+    method = mx.svgd_em(log_joint, 0.05, STEP, kernel, particle_metric=metric)
+    state = method.init(jax.random.key(0), 0.4, jnp.asarray(cloud()))
+    step = jax.jit(method.step)
+    y, theta, x, before = np.asarray(model.data), 0.4, cloud(), None
+    for _ in range(3):
+        state, _ = step(jax.random.key(0), state, model.data)
+        spread = np.sum(np.diff(x, axis=1) ** 2, axis=1) / 2
+        theta = theta + 0.05 * np.mean(-np.exp(theta) * spread - 0.2 * theta + 0.5 * (D - 1))
+        m = x.mean(axis=0)
+        root = root_by_hand(theta, m)
+        u = first_units(x, root) if before is None else (x - m) @ before
+        x = m + u @ np.linalg.inv(root)
+        u = (x - m) @ root
+        t = scores_by_hand(theta, x, y) @ np.linalg.inv(root).T
+        away = u[:, None] - u[None]  # [i, j, d]
+        k = np.exp(-(away**2) / (2 * WIDTH**2))
+        move = np.mean(k * t[None] + k * away / WIDTH**2, axis=1)
+        stiffness = -np.sum(t * u, axis=0) / np.sum(u**2, axis=0)
+        x = x + STEP * (move / np.maximum(1, stiffness)) @ np.linalg.inv(root)
+        before = root
+        np.testing.assert_allclose(state.theta, theta, rtol=1e-12)
+        np.testing.assert_allclose(state.particles, x, rtol=1e-10)
+
+
+def test_clouds_keep_their_shape_in_the_units():
+    model = problem()
+    metric = sparse_curvature(mx.structure_of(model))
+    x = jnp.asarray(cloud())
+    memory, (x,) = carried(metric, memory_of(metric, x), jnp.asarray(0.4), (x,), model.data)
+    memory, (moved,) = carried(metric, memory, jnp.asarray(-1.3), (x,), model.data)
+    m = cloud().mean(axis=0)
+    kept = (np.asarray(moved) - m) @ root_by_hand(-1.3, m)
+    np.testing.assert_allclose(kept, (np.asarray(x) - m) @ root_by_hand(0.4, m), rtol=1e-9)
+
+
+def test_a_cloud_drawn_latent_by_latent_gets_the_posteriors_shape():
+    """A kernel per coordinate of u left it the shape that it had."""
+    model = many.volatility(40)
+    metric = sparse_curvature(mx.structure_of(model, "chain"))
+    theta = model.start_theta()
+    x = jnp.asarray(1.0 + 0.1 * np.random.default_rng(0).normal(size=(400, 40)))
+    _, (moved,) = carried(metric, memory_of(metric, x), theta, (x,), model.data)
+
+    def minus(x):
+        return -model.unconstrained_log_joint(theta, x, model.data)
+
+    exact = np.linalg.inv(np.asarray(jax.hessian(minus)(x.mean(axis=0))))
+    scale = np.sqrt(np.diag(exact))
+    found = np.cov(np.asarray(moved).T) / np.outer(scale, scale)
+    # 400 draws: entries of a correlation matrix to 0.05 each, the worst of 800 to 0.25.
+    np.testing.assert_allclose(found, exact / np.outer(scale, scale), atol=0.25)
+
+
+@pytest.mark.slow
+def test_particles_find_the_estimate_of_a_series():
+    """Latent by latent the persistence came to rest tens of standard errors away."""
+    model = many.volatility(300, seed=2)
+    structure = mx.structure_of(model)
+    fit = mx.fit(model, draw_posterior=False)
+    method = mx.tuning_free(model.unconstrained_log_joint, structure=structure)
+    x = 0.3 * jax.random.normal(jax.random.key(0), (40, 300))
+    end = mx.trajectory(method, model.start_theta(), x, model.data, 250, key=jax.random.key(1))
+    ends = np.array([end.theta[name] for name in ("atanh", "mean", "sd")])
+    away = np.abs(ends - fit.unconstrained_theta) * np.sqrt(np.diag(fit.information))
+    np.testing.assert_array_less(away, 1.0)
+
+
+def test_what_cannot_be_a_metric_is_refused():
+    model = problem()
+    with pytest.raises(ValueError, match="Give one of them"):
+        mx.metrics.curvature("leading", structure=mx.structure_of(model))
+    with pytest.raises(ValueError, match="computed on the host"):
+        mx.metrics.curvature(structure=mx.structure_of(model, "sparse"))
