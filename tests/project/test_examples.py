@@ -18,6 +18,9 @@ STATED = {
     "network_prior": r"Known answer: 0\.576, by fit 0\.576",
     "pharmacokinetics": r"Known answer: a cube of 41\^3 points per person",
     "shrinkage": r"Known answer: mean 7\.6856 \(standard error 4\.07\d+\), spread 0\n",
+    "volatility": r"Known answer: log likelihood -348\.205; marginax -348\.2",
+    "crossed_ratings": r"Known answer: log likelihood -1367\.464773; marginax -1367\.464773",
+    "spatial_counts": r"Known answer: 107\.978 by plain draws",
     "toy": r"exact maximum likelihood estimate",
 }
 

@@ -37,7 +37,7 @@ from marginax.fitting.starts import Starts, climb_starts, overdispersed
 from marginax.fitting.strategies import RunOptions, Strategy, choose_strategy
 from marginax.fitting.warnings import has_converged, notes_on, warnings_of
 from marginax.kernels import Kernel
-from marginax.likelihood.blocks import MOST_LATENTS
+from marginax.likelihood.methods import FEW_LATENTS
 from marginax.model.model_key import models_as_they_are
 from marginax.model.problem import Problem, in_double_precision
 from marginax.model.structure import Structure
@@ -210,7 +210,7 @@ def _fit(problem: Problem, key: Key, asked: _Asked) -> Fit:
 
 def _may_compile_ahead(problem: Problem, strategy: Strategy, asked: _Asked) -> bool:
     """Whether it is known before the climbs what the particles run: of many latents it is not."""
-    few = problem.latent_size <= MOST_LATENTS
+    few = problem.num_groups is not None or problem.latent_size <= FEW_LATENTS
     return few and asked.algorithm is None and strategy.follow is None and not asked.options.mesh
 
 

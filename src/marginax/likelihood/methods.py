@@ -5,9 +5,9 @@ To add one: a file beside `quadrature` that returns a `LikelihoodFunction`, a ty
 files follow the type.
 
     up to 3 latents in a group           quadrature
-    up to 400 latents in a block         importance sampling
-    more, in one block that is sparse    by the factors of its curvature (`structured`); fewer too,
+    more than 150 in one sparse block    by the factors of its curvature (`structured`); fewer too,
                                          if the problem names a structure
+    up to 400 latents in a block         importance sampling
     other                                none: posterior draws give its derivatives (`from_draws`)
 """
 
@@ -23,6 +23,7 @@ from marginax.model.problem import Problem
 
 __all__ = ["choose_likelihood", "likelihood_of_all"]
 
+FEW_LATENTS = 150  # in one block, up to which its dense curvature is as good
 NEGLIGIBLE = 0.01  # standard errors by which fewer nodes may move the estimate
 
 
@@ -44,12 +45,16 @@ def choose_likelihood(
         return asked_for
     if problem.num_groups is not None and size <= MOST_DIMENSIONS:
         return quadrature_likelihood(problem, mesh)
-    if size <= MOST_LATENTS:
-        return importance_likelihood(problem, theta, mesh)
-    if problem.num_groups is None and mesh is None:
+    if problem.num_groups is None and mesh is None and size > FEW_LATENTS:
         found = structured_likelihood(problem, theta)
-        return None if isinstance(found, str) else found
-    return None
+        if isinstance(found, LikelihoodFunction) and (size > MOST_LATENTS or _is_sparse(found)):
+            return found
+    return importance_likelihood(problem, theta, mesh) if size <= MOST_LATENTS else None
+
+
+def _is_sparse(function: LikelihoodFunction) -> bool:
+    structure = function.structure
+    return structure is not None and structure.pattern.nonzeros <= structure.size**2 / 4
 
 
 def likelihood_of_all(
