@@ -10,6 +10,7 @@ everything else is one block, whose sparse curvature does.
 """
 
 from collections.abc import Callable
+from itertools import combinations
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -153,14 +154,16 @@ def _names(
         by_key["beta"] = [_Number(name, "fixed", (k,)) for k, name in enumerate(design.names)]
     for part in parts:
         by_key[part.sd] = [_of_effects(groups, part, (i,)) for i in part.block]
-        if len(part.block) > 1:
-            pairs = [(j, i) for a, i in enumerate(part.block) for j in part.block[:a]]
-            by_key[part.corr] = [_of_effects(groups, part, pair) for pair in pairs]
+        pairs = list(combinations(part.block, 2))
+        if pairs:  # row by row, as Cholesky factors are shown
+            by_key[part.corr] = [
+                _of_effects(groups, part, pair) for pair in sorted(pairs, key=lambda p: p[::-1])
+            ]
     for one in family.parameters:
         key = f"values_{one.name}"
         by_key[key] = [_Number(label, "value", ()) for label in _labels(one.name, theta[key])]
     names = {key: [one.name for one in numbers] for key, numbers in by_key.items()}
-    return names, [one for key in sorted(by_key) for one in by_key[key]]
+    return names, sum((by_key[key] for key in sorted(by_key)), [])
 
 
 def _of_effects(groups: tuple[Group, ...], part: _Part, places: tuple[int, ...]) -> _Number:
