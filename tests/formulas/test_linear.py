@@ -149,3 +149,14 @@ def test_a_correlation_of_one_is_a_note():
     assert corr.standard_error is None
     assert any("an end of its range" in note for note in fit.notes)
     assert fit.solution.numbers[0].standard_error > 0
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_shift_of_the_slope_changes_nothing(seed):
+    # With a bound at 0 for Lambda's diagonal a climb ended there, 0.6 too low, where the way on was
+    # through 0: the models with x and with x - 3 are the same.
+    random = np.random.default_rng(seed)
+    g, x = random.integers(0, 6, 60), random.normal(size=60)
+    y = 1 + random.normal(size=6)[g] * (seed % 3) * x + random.normal(size=60)
+    fits = [mx.mixed("y ~ x + (x | g)", {"y": y, "x": x - c, "g": g}) for c in (0.0, 3.0)]
+    assert fits[0].log_likelihood == pytest.approx(fits[1].log_likelihood, abs=1e-5)

@@ -101,21 +101,27 @@ def _at(model: LinearModel, layout: Layout, flat: np.ndarray, reml: bool) -> Pro
 def _maximum(model: LinearModel, layout: Layout, reml: bool) -> _Maximum:
     from scipy.optimize import minimize  # slow to import
 
-    diagonal = layout.is_diagonal()
-
     def deviance(flat: np.ndarray) -> tuple[float, np.ndarray]:
         profile = _at(model, layout, _floored(layout, flat), reml)
         return profile.deviance(), layout.flat(profile.gradient())
 
-    start = np.where(diagonal, 1.0, 0.0)
-    bounds = [(0.0 if one else None, None) for one in diagonal]
+    # No bounds: Lambda with another sign of a column is the same model, and a bound at 0 would be
+    # an end where the way on is through it, to another sign of what is below.
+    start = np.where(layout.is_diagonal(), 1.0, 0.0)
     options = {"maxiter": 500, "ftol": 1e-13, "gtol": 1e-7}
-    found = minimize(deviance, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-    flat = np.where(diagonal, np.maximum(found.x, 0.0), found.x)
+    found = minimize(deviance, start, jac=True, method="L-BFGS-B", options=options)
+    flat = _with_positive_diagonal(layout, found.x)
     zero = _zeros(model, layout, flat, reml)
     flat = np.where(zero, 0.0, flat)
     flat, settled = _newton(deviance, flat, ~zero)
+    flat = _with_positive_diagonal(layout, flat)
     return _Maximum(flat, _at(model, layout, flat, reml), zero, settled)
+
+
+def _with_positive_diagonal(layout: Layout, flat: np.ndarray) -> np.ndarray:
+    """The same covariances, with columns of Lambda that have a positive diagonal."""
+    triangles = layout.triangles(flat)
+    return layout.flat([one * np.where(np.diag(one) < 0, -1.0, 1.0) for one in triangles])
 
 
 def _zeros(model: LinearModel, layout: Layout, flat: np.ndarray, reml: bool) -> np.ndarray:
