@@ -182,9 +182,9 @@ class _Told:
         for group, scale in zip(self.design.columns.groups, self.mixed.scales[1], strict=True):
             root = np.zeros((len(group.effects),) * 2)
             for block in group.blocks:
-                part = np.diag(theta[f"effects_{at:02d}_sd"])
+                part = np.diag(theta[f"effects_{at:02d}_a_sd"])
                 if len(block) > 1:
-                    part = part @ theta[f"effects_{at:02d}_corr"]
+                    part = part @ theta[f"effects_{at:02d}_b_corr"]
                 root[np.ix_(block, block)] = part
                 at += 1
             roots.append(root / scale[:, None])

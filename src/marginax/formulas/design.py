@@ -202,18 +202,20 @@ def _names_of(expression: str | list[str], where: str) -> set[str]:
     formulae = imported("formulae")
     parts = [expression] if isinstance(expression, str) else expression
     try:
-        return {str(name) for part in parts for name in formulae.model_description(part).var_names}
+        found = {str(name) for one in parts for name in formulae.model_description(one).var_names}
     except Exception as error:  # of formulae's own kinds, which it does not export
         raise ValueError(f"{expression!r}, {where}, cannot be read: {error}") from None
+    return {name for name in found if name.isidentifier()}  # keywords leave an empty one
 
 
 def _made(expression: str, frame: Any) -> Any:
     """What formulae makes of an expression, or None where it has no columns."""
     formulae = imported("formulae")
     try:
-        made = formulae.design_matrices(
-            expression, frame, na_action="error", extra_namespace={**FUNCTIONS, "np": np}
-        ).common
+        with np.errstate(all="ignore"):  # what is not finite is said below
+            made = formulae.design_matrices(
+                expression, frame, na_action="error", extra_namespace={**FUNCTIONS, "np": np}
+            ).common
     except Exception as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ValueError(
@@ -242,7 +244,8 @@ def _evaluated(made: Any, frame: Any) -> np.ndarray:
     if made is None:
         return np.zeros((len(frame), 0))
     try:
-        matrix = np.asarray(made.evaluate_new_data(frame).design_matrix, float)
+        with np.errstate(all="ignore"):
+            matrix = np.asarray(made.evaluate_new_data(frame).design_matrix, float)
     except Exception as error:
         raise ValueError(f"The new data cannot be used: {error}") from None
     _check_numbers(", ".join(made.terms), matrix)

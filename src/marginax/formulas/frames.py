@@ -143,11 +143,15 @@ def _categories(series: Any) -> Any:
     """Categories in their own order where that is meant, and otherwise sorted."""
     narwhals, pandas = imported("narwhals"), imported("pandas")
     values = [None if _is_gap(x) else str(x) for x in series.to_list()]
-    if series.implementation.is_pandas_like() or isinstance(series.dtype, narwhals.Enum):
-        levels = [str(x) for x in series.cat.get_categories().to_list()]
-        seen = set(values)
-        return pandas.Categorical(values, [level for level in levels if level in seen])
-    return np.array(values, object)
+    if isinstance(series.dtype, narwhals.Enum):
+        levels = [str(x) for x in series.dtype.categories]
+    elif series.implementation.is_pandas():
+        levels = [str(x) for x in series.to_native().cat.categories]
+    else:
+        return np.array(values, object)
+    seen = set(values)
+    # Ordered, since formulae sorts the levels of others.
+    return pandas.Categorical(values, [level for level in levels if level in seen], ordered=True)
 
 
 def _is_gap(value: Any) -> bool:

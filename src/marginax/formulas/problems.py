@@ -108,7 +108,7 @@ def _sizes(columns: np.ndarray) -> np.ndarray:
 def _parts(groups: tuple[Group, ...]) -> list[_Part]:
     blocks = [(g, block) for g, group in enumerate(groups) for block in group.blocks]
     return [
-        _Part(g, block, f"effects_{i:02d}_sd", f"effects_{i:02d}_corr")
+        _Part(g, block, f"effects_{i:02d}_a_sd", f"effects_{i:02d}_b_corr")
         for i, (g, block) in enumerate(blocks)
     ]
 
