@@ -24,7 +24,7 @@ def plot_mixed(fit: Any, kind: str) -> Any:
             "Figures need matplotlib, which is not installed: `pip install 'marginax[plot]'`."
         ) from None
     panels = _panels(fit, kind)
-    columns = min(len(panels), 3)
+    columns = 2 if len(panels) == 4 else min(len(panels), 3)
     rows = -(-len(panels) // columns)
     figure = Figure(figsize=(4.6 * columns, 3.8 * rows), layout="constrained")
     axes = np.atleast_1d(figure.subplots(rows, columns)).ravel()
