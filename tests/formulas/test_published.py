@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def read(name):
-    folder = "examples/data" if name == "sleepstudy" else "tests/data/mixed"
+    folder = "examples/data" if name in ("sleepstudy", "salamanders") else "tests/data/mixed"
     return pd.read_csv(ROOT / folder / f"{name}.csv")
 
 
@@ -164,7 +164,7 @@ def test_ordered_categories_are_those_of_the_ordinal_package():
 @pytest.mark.slow
 def test_counts_are_those_of_lme4_with_quadrature():
     # glmer(count ~ mined + (1 | site), Salamanders, poisson, nAGQ = 25); mined[no] is its reference
-    fit = mx.mixed("count ~ mined + (1 | site)", read("Salamanders"), "poisson")
+    fit = mx.mixed("count ~ mined + (1 | site)", read("salamanders"), "poisson")
     assert fit.ok
     intercept, mined = fit.solution.fixed
     np.testing.assert_allclose([intercept + mined, -mined], [-1.505594411, 2.264636553], rtol=1e-4)

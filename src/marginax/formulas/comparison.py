@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from marginax.formulas.families.zero_inflation import NAME as ZEROS
 from marginax.formulas.frames import table_like
 
 __all__ = ["Anova", "Bootstrap", "anova", "bootstrapped"]
@@ -65,7 +66,7 @@ def anova(one: Any, other: Any) -> Anova:
 
     p_value = float(chdtrc(degrees, statistic))
     return Anova(
-        formulas=(smaller.formula, larger.formula),
+        formulas=(_said(smaller), _said(larger)),
         parameters=(min(sizes), max(sizes)),
         aic=(smaller.aic, larger.aic),
         bic=(smaller.bic, larger.bic),
@@ -75,6 +76,10 @@ def anova(one: Any, other: Any) -> Anova:
         p_value=p_value,
         note=" ".join(_notes(smaller, larger, gain, error, p_value)),
     )
+
+
+def _said(fit: Any) -> str:
+    return f"{fit.formula} ({fit.family.name})"
 
 
 def _check_comparable(smaller: Any, larger: Any) -> None:
@@ -115,6 +120,12 @@ def _notes(smaller: Any, larger: Any, gain: float, error: float, p_value: float)
         ]
     notes = []
     more = _num_variances(larger) - _num_variances(smaller)
+    zeros = [any(one.name == ZEROS for one in fit.family.parameters) for fit in (smaller, larger)]
+    if zeros == [False, True]:
+        notes.append(
+            "Without extra zeros their probability is 0, an end of its range, so that this p-value "
+            "is too large, up to twice."
+        )
     if more > 0:
         notes.append(
             "The smaller model sets a variance to 0, an end of its range, so that this p-value is "
