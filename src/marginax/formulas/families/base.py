@@ -7,6 +7,7 @@ and to the table of `tests/formulas/test_families.py`, which holds every family 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
@@ -22,8 +23,10 @@ __all__ = [
     "no_constant",
     "no_parameters",
     "no_trials",
+    "softplus",
 ]
 
+FAR = 36.0  # where log(1 + exp x) is x in double precision
 Values = Mapping[str, Any]  # of the family's parameters, by name
 
 
@@ -86,6 +89,11 @@ def no_parameters() -> tuple[Parameter, ...]:
 def no_constant(y: np.ndarray, trials: np.ndarray) -> np.ndarray:
     """Of families all of whose log density depends on parameters."""
     return np.zeros(len(y))
+
+
+def softplus(x: Array) -> Array:
+    """log(1 + exp x), without a derivative rule of its own: models of one trace share programs."""
+    return jnp.where(x > FAR, x, jnp.log1p(jnp.exp(jnp.minimum(x, FAR))))
 
 
 def log_factorial(x: np.ndarray) -> np.ndarray:

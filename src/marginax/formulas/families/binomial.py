@@ -6,14 +6,19 @@ The response is 0 and 1, two categories of which the second is the success, a pr
 numbers of trials as weights, `cbind(successes, failures)` or `prop(successes, trials)`.
 """
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import log_ndtr
 from jaxtyping import Array
 
 from marginax.formulas.design import Response
-from marginax.formulas.families.base import Family, Values, log_factorial, no_parameters
+from marginax.formulas.families.base import (
+    Family,
+    Values,
+    log_factorial,
+    no_parameters,
+    softplus,
+)
 
 __all__ = ["binomial", "log_chances"]
 
@@ -57,7 +62,7 @@ def _two_categories(response: Response) -> Response:
 def log_chances(link: str, eta: Array) -> tuple[Array, Array]:
     """log p and log(1 - p), without loss far out."""
     if link == "logit":
-        return -jax.nn.softplus(-eta), -jax.nn.softplus(eta)
+        return -softplus(-eta), -softplus(eta)
     if link == "probit":
         return log_ndtr(eta), log_ndtr(-eta)
     rate = jnp.exp(jnp.minimum(eta, 700.0))  # cloglog

@@ -7,7 +7,6 @@ with k the size and m the mean; a size of infinity is Poisson's distribution.
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaln
@@ -21,6 +20,7 @@ from marginax.formulas.families.base import (
     check_whole,
     log_factorial,
     no_trials,
+    softplus,
 )
 from marginax.model.transforms import positive
 
@@ -37,7 +37,7 @@ def _log_density(link: str, y: Array, eta: Array, values: Values, trials: Array)
     size = values["size"]
     away = eta - jnp.log(size)  # log(m / k)
     ways = gammaln(y + size) - gammaln(size)
-    return ways - size * jax.nn.softplus(away) - y * jax.nn.softplus(-away)
+    return ways - size * softplus(away) - y * softplus(-away)
 
 
 def _size(response: Response, mean: np.ndarray) -> Any:

@@ -7,14 +7,13 @@ Cut points take the place of the intercept. A positive effect makes higher categ
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import log_ndtr
 from jaxtyping import Array
 
 from marginax.formulas.design import Response
-from marginax.formulas.families.base import Family, Parameter, Values, no_constant
+from marginax.formulas.families.base import Family, Parameter, Values, no_constant, softplus
 from marginax.formulas.links import LINKS
 from marginax.model.transforms import ordered
 
@@ -54,7 +53,7 @@ def _log_density(link: str, y: Array, eta: Array, values: Values, trials: Array)
     flip = upper + lower > 0
     high, low = jnp.where(flip, -lower, upper), jnp.where(flip, -upper, lower)
     if link == "logit":
-        one, other = -jax.nn.softplus(-high), -jax.nn.softplus(-low)
+        one, other = -softplus(-high), -softplus(-low)
     else:
         one, other = log_ndtr(high), log_ndtr(low)
     return one + jnp.log(-jnp.expm1(jnp.minimum(other - one, -1e-12)))

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array
 
 from marginax.formulas.design import Response
-from marginax.formulas.families.base import Family, Parameter, Values
+from marginax.formulas.families.base import Family, Parameter, Values, softplus
 from marginax.formulas.links import LINKS
 from marginax.model.transforms import unit_interval
 
@@ -33,7 +33,8 @@ def with_extra_zeros(family: Family) -> Family:
         own = family.log_density(link, y, eta, values, trials)
         extra = values[NAME]
         counted = jnp.log1p(-extra) + own
-        return jnp.where(y == 0, jnp.logaddexp(jnp.log(extra), counted), counted)
+        more = counted + softplus(jnp.log(extra) - counted)  # log(extra + exp(counted))
+        return jnp.where(y == 0, more, counted)
 
     def start(response: Response, mean: np.ndarray) -> Any:
         more = float(np.mean(response.values == 0) - np.mean(np.exp(-mean)))
