@@ -163,7 +163,7 @@ def _names(
         key = f"values_{one.name}"
         by_key[key] = [_Number(label, "value", ()) for label in _labels(one.name, theta[key])]
     names = {key: [one.name for one in numbers] for key, numbers in by_key.items()}
-    return names, sum((by_key[key] for key in sorted(by_key)), [])
+    return names, sum((by_key[key] for key in theta), [])
 
 
 def _of_effects(groups: tuple[Group, ...], part: _Part, places: tuple[int, ...]) -> _Number:

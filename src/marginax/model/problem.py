@@ -24,7 +24,7 @@ from marginax._core.checks import is_traced
 from marginax._core.disk_cache import kept_on_disk
 from marginax._core.precision import hold
 from marginax.model.groups import shared_axis
-from marginax.model.inputs import as_starts, check_names, lengths, widened
+from marginax.model.inputs import as_starts, as_written, check_names, lengths, widened
 from marginax.model.log_joint import Batching, LogJoint, as_log_joint, take_rows
 from marginax.model.problem_checks import check_problem
 from marginax.model.transforms.trees import (
@@ -85,6 +85,8 @@ class Problem:
     loses_digits: list[str] = field(init=False, repr=False, default_factory=list)
     # Of a model without data, whose programs other processes may have compiled: see `LogJoint`.
     _identity: str | None = field(init=False, repr=False, default=None)
+    # The leaves of theta in the order in which they were written, for tables.
+    _written: tuple[int, ...] = field(init=False, repr=False, default=())
     # As it was given, what was rounded when it became JAX's: of theta, latent and data.
     _exact: Mapping[str, Any] = field(init=False, repr=False, default_factory=dict)
 
@@ -148,6 +150,7 @@ class Problem:
 
     def __post_init__(self) -> None:
         set_field = object.__setattr__  # the one moment at which a frozen problem may change
+        set_field(self, "_written", as_written(self.theta))
         held = {
             "theta": as_starts(self.theta, "theta"),
             "latent": as_starts(self.latent, "latent"),
@@ -248,8 +251,9 @@ class Problem:
             num_observations = self.num_observations
         log_joint = self.group_log_joint or self.group_log_joints
         if log_joint is None:
-            return replace(self, **self._starts(), data=data, num_observations=num_observations)
-        return Problem.grouped(
+            new = replace(self, **self._starts(), data=data, num_observations=num_observations)
+            return _changed(new, _written=self._written)
+        new = Problem.grouped(
             log_joint,
             data,
             **self._starts(),
@@ -260,6 +264,12 @@ class Problem:
             num_groups=None if self.group_log_joint is not None else self.num_groups,
             notes=self.notes,
         )
+        return _changed(new, _written=self._written)
+
+    @property
+    def written_order(self) -> tuple[int, ...]:
+        """The leaves of theta, as JAX counts them, in the order in which they were written."""
+        return self._written
 
     def with_groups(self, rows: Any) -> "Problem":
         """The same model of some of the groups, with all the digits that were given.
