@@ -59,7 +59,7 @@ def profile_of(
     if maximum is None:
         raise ValueError(
             "A profile needs the likelihood function, which a fit made with "
-            "compute_likelihood=False, from draws alone, or loaded from a file does not have."
+            "compute_likelihood=False, or from draws alone, does not have."
         )
     error = float(np.sqrt(unconstrained_covariance[index, index]))
     best = maximum.best

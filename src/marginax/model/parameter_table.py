@@ -22,7 +22,7 @@ from marginax._core.programs import KEPT, ById, recent
 from marginax._core.trees import unraveler
 from marginax.model.inputs import path_name
 from marginax.model.problem import Problem
-from marginax.model.transforms import Transform
+from marginax.model.transforms import Transform, identity
 from marginax.model.transforms.trees import forward, is_transform
 from marginax.typing import Theta
 
@@ -31,6 +31,7 @@ __all__ = [
     "constrained_theta",
     "in_its_precision",
     "intervals",
+    "is_free",
     "numbers_and_jacobian",
     "sole_coordinates",
     "displayed",
@@ -172,6 +173,15 @@ def sole_coordinates(problem: Problem) -> tuple[int | None, ...]:
         sole += [at + i if alone else None for i in range(size)]
         at += on_reals.size
     return tuple(sole[i] for i in _order(problem))
+
+
+@in_its_precision
+def is_free(problem: Problem) -> tuple[bool, ...]:
+    """For every number of a table whether it has no constraint."""
+    free: list[bool] = []
+    for _, transform, constrained, _ in _leaves(problem):
+        free += [transform is identity] * _values(transform, constrained).size
+    return tuple(free[i] for i in _order(problem))
 
 
 @in_its_precision

@@ -266,6 +266,15 @@ class Problem:
         )
         return _changed(new, _written=self._written)
 
+    def with_names(self, names: Mapping[str, Any]) -> "Problem":
+        """The same with other names for entries of theta, such as those of a NumPyro model.
+
+        Args:
+            names: by leaf, `{"b": ["intercept", "slope"]}`; others keep theirs.
+        """
+        check_names(names, self.theta)
+        return _changed(self, names={**self.names, **names})
+
     @property
     def written_order(self) -> tuple[int, ...]:
         """The leaves of theta, as JAX counts them, in the order in which they were written."""
