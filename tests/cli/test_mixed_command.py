@@ -67,3 +67,17 @@ def test_bad_input_is_one_line_and_exit_code_2(words, sentence):
     assert ended.exit_code == 2
     assert sentence in " ".join(ended.stderr.split())
     assert "Traceback" not in ended.output
+
+
+@pytest.mark.slow
+def test_two_fits_are_compared():
+    for name, formula in (("small", "Reaction ~ Days + (1 | Subject)"), ("large", FORMULA)):
+        assert shell(formula, "--data", SLEEP, "--out", name).exit_code == 0
+    ended = CliRunner().invoke(app, ["compare", "large", "small"])
+    assert ended.exit_code == 0, ended.output
+    # lme4's anova: chi-square 42.139 on 2 degrees, p = 7.072e-10
+    assert "chi-square 42.139 on 2 degrees, p 7.07e-10" in ended.stdout
+    assert "too large" in ended.stdout
+    refused = CliRunner().invoke(app, ["compare", "large", "nowhere"])
+    assert refused.exit_code == 2
+    assert "cannot be read" in refused.stderr

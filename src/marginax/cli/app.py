@@ -8,6 +8,7 @@ from rich.console import Console
 
 from marginax._version import __version__
 from marginax.cli.about import clear_compiled, what_is_here
+from marginax.cli.comparing import comparison_of
 from marginax.cli.fit_command import Request, fit_from_files
 from marginax.cli.messages import said_plainly
 from marginax.cli.starters import KINDS, start
@@ -162,6 +163,20 @@ def mixed_command(
             MixedRequest(formula, data, family, link, weights, reml, zero_inflation, out)
         )
     raise typer.Exit(code)
+
+
+@app.command(short_help="Compare two fits of the same data.")
+def compare(
+    first: Annotated[Path, typer.Argument(metavar="DIR", help="A folder of results.")],
+    second: Annotated[Path, typer.Argument(metavar="DIR", help="Another one.")],
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+) -> None:
+    """Compare two fits of the same data: AIC, BIC and a likelihood-ratio test.
+
+    A folder is what `marginax fit` or `marginax mixed --out` wrote.
+    """
+    with said_plainly(debug):
+        typer.echo(comparison_of(first, second))
 
 
 @app.command(short_help="Write a model file to start from, with data.")
