@@ -142,6 +142,16 @@ def test_predictions_may_draw_theta(fitted, key):
         fitted.predict(theta_of, key=key, theta="drawn")
 
 
+def test_labels_of_groups_are_shown(fitted):
+    assert fitted.random_effects().labels is None
+    labels = np.array([f"site {i}" for i in range(GROUPS)])
+    labelled = replace(fitted, problem=replace(fitted.problem, group_labels=labels))
+    assert labelled.random_effects().labels.tolist() == labels.tolist()
+    pytest.importorskip("matplotlib")
+    words = [text.get_text() for text in labelled.plot().axes[3].get_xticklabels()]
+    assert sorted(words) == sorted(labels)
+
+
 def test_names_can_be_given_later(fitted):
     named = fitted.problem.with_names({"m": "mean"})
     assert replace(fitted, problem=named).names == ("mean", "s")

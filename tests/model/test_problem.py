@@ -160,3 +160,20 @@ def test_parameters_stay_in_the_order_in_which_they_were_written():
         np.testing.assert_allclose(ends[0], [0.8, 1.2], rtol=1e-5)
         np.testing.assert_allclose(ends[1], 2.0 * np.exp([-0.2, 0.2]), rtol=1e-5)
         np.testing.assert_allclose(ends[4], [4.0, 6.0], rtol=1e-5)
+
+
+def test_labels_of_groups_are_kept():
+    padded = mx.pad_groups(["b", "a", "b", "c"], y=[1.0, 2.0, 3.0, 4.0])
+    assert padded.labels.tolist() == ["a", "b", "c"]
+    assert type(jax.tree.map(lambda leaf: leaf, padded)) is dict
+    assert len(jax.tree.leaves(padded)) == 2
+
+    def log_joint(theta, x, rows):
+        terms = -0.5 * (rows["y"] - x) ** 2
+        return jnp.sum(rows["mask"] * terms) - 0.5 * (x - theta) ** 2
+
+    problem = mx.Problem.grouped(log_joint, padded, theta=0.0, latent=0.0)
+    assert problem.group_labels.tolist() == ["a", "b", "c"]
+    assert problem.with_groups(np.array([0, 2])).group_labels.tolist() == ["a", "c"]
+    assert problem.with_data(dict(padded)).group_labels.tolist() == ["a", "b", "c"]
+    assert mx.Problem.grouped(log_joint, dict(padded), theta=0.0, latent=0.0).group_labels is None

@@ -38,12 +38,14 @@ class RandomEffects(NamedTuple):
         sd: standard deviations.
         low: lower end of the central interval.
         high: upper end.
+        labels: of the groups, if `pad_groups` made them; None otherwise.
     """
 
     mean: Latent
     sd: Latent
     low: Latent
     high: Latent
+    labels: np.ndarray | None = None
 
 
 def random_effects(

@@ -205,7 +205,8 @@ class Fit:
 
     def random_effects(self, level: float = 0.95) -> RandomEffects:
         """Means, standard deviations and intervals of the latents at the estimate."""
-        return random_effects(self.problem, self.likelihood, self.draws, level)
+        found = random_effects(self.problem, self.likelihood, self.draws, level)
+        return found._replace(labels=self.problem.group_labels)
 
     @property
     def posterior(self) -> PyTree:
