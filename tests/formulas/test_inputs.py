@@ -145,3 +145,23 @@ def test_rows_with_gaps_are_left_out_and_said():
     assert "3 of 40 rows" in fit.summary()
     other = mx.mixed("y ~ x + (1 | g)", FRAME.iloc[3:])
     np.testing.assert_array_equal(fit.estimates, other.estimates)
+
+
+@pytest.mark.slow
+def test_levels_with_one_kind_of_answer_are_warned_of():
+    # The standard deviation is best at infinity, and was said to be 0.
+    y = np.repeat([0, 1, 0, 1, 1, 0, 0, 1], 5)
+    fit = mx.mixed("y ~ 1 + (1 | g)", {"y": y, "g": TABLE["g"]}, "binomial")
+    assert not fit.ok
+    assert any("however large sd(Intercept | g) is" in warning for warning in fit.warnings)
+    assert fit.solution.numbers[0].estimate > 5
+
+
+@pytest.mark.slow
+def test_a_start_stays_near_the_data():
+    # Steps of least squares on the log scale went to numbers that overflowed.
+    random = np.random.default_rng(3)
+    b = 4.0 * random.normal(size=8)
+    y = random.gamma(1.0, np.exp(b[TABLE["g"]] + 2.0 * TABLE["x"])) + 1e-12
+    fit = mx.mixed("y ~ x + (1 | g)", {"y": y, "x": TABLE["x"], "g": TABLE["g"]}, "gamma")
+    assert fit.converged

@@ -54,7 +54,8 @@ def fit_by_climbing(design: Design, family: Family, link: str, response: Respons
         link: its name.
         response: checked.
     """
-    with jax.enable_x64(True):
+    # Where a maximum is at infinity, differences of infinite numbers are looked at and refused.
+    with jax.enable_x64(True), np.errstate(all="ignore"):
         return _fitted(design, family, link, response)
 
 
@@ -62,17 +63,21 @@ def fit_by_climbing(design: Design, family: Family, link: str, response: Respons
 def _fitted(design: Design, family: Family, link: str, response: Response) -> Solution:
     mixed = make_problem(design, family, link, response)
     state = _climbed(mixed, family)
-    state = _judged(mixed.problem, state)
-    return _Told(design, family, mixed, state).solution()
+    state, sides = _judged(mixed.problem, state)
+    return _Told(design, family, mixed, state, sides).solution()
 
 
-def _judged(problem: Problem, state: FitState) -> FitState:
-    """What is at a boundary or at infinity, as `fit` finds it; signs and groups are known here."""
+def _judged(problem: Problem, state: FitState) -> tuple[FitState, dict[int, float]]:
+    """What is at a boundary or at infinity, as `fit` finds it; signs and groups are known here.
+
+    Returns:
+        The state, and on which side each boundary is, on the reals.
+    """
     ends = find_ends(problem, state)
     state = state._replace(boundaries=ends.sentences, rises=rises_for_ever(state))
     state = with_information_inside(state, ends.sides)
     unknown = [*runaways(problem, state, LARGE), *ends.undetermined]
-    return with_tested_directions(state.without_information(unknown))
+    return with_tested_directions(state.without_information(unknown)), ends.sides
 
 
 def _climbed(mixed: MixedProblem, family: Family) -> FitState:
@@ -129,9 +134,15 @@ class _Told:
     """What a climb says, in the units of the data."""
 
     def __init__(
-        self, design: Design, family: Family, mixed: MixedProblem, state: FitState
+        self,
+        design: Design,
+        family: Family,
+        mixed: MixedProblem,
+        state: FitState,
+        sides: dict[int, float],
     ) -> None:
         self.design, self.family, self.mixed, self.state = design, family, mixed, state
+        self.sides = sides
         self.problem = mixed.problem
         self.boundaries = tuple(state.boundaries)
 
@@ -160,7 +171,7 @@ class _Told:
             method="; ".join(filter(None, (likelihood.method, likelihood.quality))),
             effects=self.effects,
             converged=has_converged(None, state),
-            warnings=warnings_of(self.problem, None, state),
+            warnings=(*warnings_of(self.problem, None, state), *self._without_bound()),
             notes=tuple(notes_without_particles(self.problem, state)),
             profile=self.profile,
             draw=self.draw,
@@ -217,7 +228,19 @@ class _Told:
     def _at_end(self) -> dict[str, float]:
         """Standard deviations at their boundary, which is 0."""
         names = parameter_table.unconstrained_names(self.problem)
-        return {names[i]: 0.0 for i in self.boundaries if names[i].startswith("sd(")}
+        at_zero = [i for i in self.boundaries if self.sides.get(i) == -1.0]
+        return {names[i]: 0.0 for i in at_zero if names[i].startswith("sd(")}
+
+    def _without_bound(self) -> list[str]:
+        """Standard deviations that grow for ever: every level has one kind of answer only."""
+        names = parameter_table.unconstrained_names(self.problem)
+        return [
+            f"The likelihood is as high however large {names[i]} is: the levels are so different "
+            "that no variance describes them (each has one kind of answer only, for instance). "
+            "There is no estimate; take the term out, or collect more rows of each level."
+            for i in self.boundaries
+            if self.sides.get(i) == 1.0 and names[i].startswith("sd(")
+        ]
 
     def effects(self) -> tuple[Effects, ...]:
         """Means and standard deviations of b = root u, where u is known by its moments."""

@@ -72,19 +72,26 @@ def _least_squares(
     trials = np.ones(len(offset)) if response.trials is None else response.trials
     observed = response.values / trials
     eta = functions.forward(family.first_mean(response))
+    # Beyond what the data have, a step of least squares may go anywhere.
+    within = (-LARGEST, LARGEST) if link != "log" else (eta.min() - 1, eta.max() + 1)
     nothing = {one.name: np.array(1.0) for one in family.parameters}
     beta = np.zeros(fixed.shape[1])
     ridge = 1e-3 * np.eye(fixed.shape[1]) if link != "identity" else 0.0
     for _ in range(STEPS if link != "identity" else 1):
-        if link != "identity" and link != "log":
-            eta = np.clip(eta, -LARGEST, LARGEST)
+        if link != "identity":
+            eta = np.clip(eta, *within)
         mean, slope = functions.mean(eta), np.maximum(functions.slope(eta), 1e-8)
         variance = np.maximum(_variance(family, mean, nothing, trials), 1e-10)
         weight = slope**2 / variance
         target = eta + (observed - mean) / slope - offset
         gram = (fixed * weight[:, None]).T @ fixed + ridge * max(float(weight.mean()), 1e-300)
-        beta = np.linalg.lstsq(gram, (fixed * weight[:, None]).T @ target)[0]
-        eta = offset + fixed @ beta
+        step = np.linalg.lstsq(gram, (fixed * weight[:, None]).T @ target)[0]
+        there = offset + fixed @ step
+        if link == "log" and not np.all((there >= within[0]) & (there <= within[1])):
+            break
+        beta, eta = step, there
+    eta = offset + fixed @ beta
+    eta = eta if link == "identity" else np.clip(eta, *within)
     mean, slope = functions.mean(eta), np.maximum(functions.slope(eta), 1e-8)
     variance = np.maximum(_variance(family, mean, nothing, trials), 1e-10)
     return beta, eta, (observed - mean) / slope, slope**2 / variance
