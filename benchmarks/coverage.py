@@ -147,6 +147,11 @@ class Outcome(NamedTuple):
     seconds: float
 
 
+def written(setting: Setting) -> np.ndarray:
+    """The truth in the order of tables, which is that of the start."""
+    return np.concatenate([np.ravel(setting.truth[name]) for name in setting.start])
+
+
 def simulated(name: str, seed: int) -> mm.Grouped:
     """A data set."""
     setting = SETTINGS[name]
@@ -156,7 +161,7 @@ def simulated(name: str, seed: int) -> mm.Grouped:
 def fit_one(name: str, seed: int) -> Outcome:
     """Simulates and fits one data set."""
     setting = SETTINGS[name]
-    truth = ravel_pytree(setting.truth)[0]
+    truth = written(setting)
     problem = mx.Problem.grouped(
         one_group(setting.log_joint),
         simulated(name, seed),
@@ -194,7 +199,7 @@ def measure(name: str, datasets: int, first: int, pool: ProcessPoolExecutor) -> 
     shares = np.mean([o.covered for o in found], axis=0)
     bias = np.mean([o.errors for o in found], axis=0)
     typical = np.median([o.standard_errors for o in found], axis=0)
-    truth = ravel_pytree(SETTINGS[name].truth)[0]
+    truth = written(SETTINGS[name])
     return [
         {
             "model": name,

@@ -61,7 +61,7 @@ eigenvalues, vectors = np.linalg.eigh(pixels @ pixels.T)
 
 
 def negative_log_likelihood(free):
-    variance = np.exp(2 * free[1]) * np.maximum(eigenvalues, 0) + np.exp(2 * free[0])
+    variance = np.exp(2 * free[0]) * np.maximum(eigenvalues, 0) + np.exp(2 * free[1])
     return 0.5 * np.sum(np.log(2 * np.pi * variance) + (vectors.T @ labels) ** 2 / variance)
 
 
@@ -137,8 +137,8 @@ for name, count, lowest, highest in (("whole", 1, 0.9, 1.1), ("divided", size, 2
     end = mx.run(method, start, cloud, problem.data, key=jax.random.key(4), **options)
     scale = float(problem.constrained_theta(end.theta)["scale"])
     print(f"scale of the linear network, log joint {name}: {scale:.3f}")
-    assert lowest < scale / np.exp(exact.x[1]) < highest
-print(f"Known answer: {np.exp(exact.x[1]):.3f}, by fit {fit.theta['scale']:.3f}")
+    assert lowest < scale / np.exp(exact.x[0]) < highest
+print(f"Known answer: {np.exp(exact.x[0]):.3f}, by fit {fit.theta['scale']:.3f}")
 
 # %%
 try:

@@ -85,8 +85,8 @@ log_weight = log_weight[:, None, None] + log_weight[:, None] + log_weight
 
 
 def brute_force(free):
-    """The log likelihood at logs of noise, three standard deviations, ka, V and CL."""
-    noise, sd, typical = np.exp(free[0]), np.exp(free[1:4]), free[4:]
+    """The log likelihood at logs of ka, V, CL, their three standard deviations, and noise."""
+    typical, sd, noise = free[:3], np.exp(free[3:6]), np.exp(free[6])
     ka, v, cl = (np.exp(m + s * z) for m, s in zip(typical, sd, strict=True))
     ka, v = ka[:, None, None], v[:, None]
     ke, total = cl / v, 0.0
@@ -100,7 +100,7 @@ def brute_force(free):
     return total - len(table) * (np.log(noise) + 0.5 * np.log(2 * np.pi))
 
 
-first = np.log(np.concatenate([[start["noise"]], start["sd"], start["typical"]]))
+first = np.log(np.concatenate([start["typical"], start["sd"], [start["noise"]]]))
 best = minimize(lambda free: -brute_force(free), first, method="BFGS", options={"gtol": 1e-3})
 errors = fit.standard_errors
 print(f"\n{'':<15} {'brute force':>12} {'marginax':>10} {'difference':>11} {'in std. errors':>15}")

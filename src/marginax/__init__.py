@@ -26,6 +26,8 @@ from marginax.fitting.result import Fit
 from marginax.flows import metrics, momentum, proximal
 from marginax.flows.m_step import em_gradient
 from marginax.flows.optimizers import conditional_m_steps, exact_m_step
+from marginax.formulas.front import mixed
+from marginax.formulas.result import MixedFit
 from marginax.interop.numpyro import from_numpyro
 from marginax.model import transforms
 from marginax.model.groups import pad_groups
@@ -47,6 +49,7 @@ __all__ = [
     "Fit",
     "LogJoint",
     "LostProcessError",
+    "MixedFit",
     "OutOfMemoryError",
     "Problem",
     "Run",
@@ -72,6 +75,7 @@ __all__ = [
     "mcem",
     "metrics",
     "minibatched",
+    "mixed",
     "models",
     "momentum",
     "mpgd",

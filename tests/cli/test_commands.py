@@ -60,7 +60,7 @@ def refused(ended, code=2):
 
 def test_every_option_has_words():
     commands = typer.main.get_command(app).commands
-    assert set(commands) == {"fit", "new", "info", "reproduce"}
+    assert set(commands) == {"fit", "mixed", "compare", "new", "info", "reproduce"}
     for name, command in commands.items():
         assert command.help
         said = shell(name, "--help").stdout

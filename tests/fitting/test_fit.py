@@ -71,14 +71,14 @@ def test_constrained_scale_by_the_delta_method(random_intercept):
     groups, n = y.shape
     means, within = y.mean(axis=1), np.mean(np.var(y, axis=1, ddof=1))
     between = np.mean((means - means.mean()) ** 2) - within / n
-    assert fit.names == ("between", "mean", "within")
+    assert fit.names == ("mean", "between", "within")
     np.testing.assert_allclose(
-        fit.estimates, [np.sqrt(between), means.mean(), np.sqrt(within)], rtol=1e-4
+        fit.estimates, [means.mean(), np.sqrt(between), np.sqrt(within)], rtol=1e-4
     )
     se_mean = np.sqrt((between + within / n) / groups)
     se_within = np.sqrt(within / (2 * groups * (n - 1)))
-    np.testing.assert_allclose(fit.standard_errors[1:], [se_mean, se_within], rtol=1e-4)
-    low, high = fit.confidence_intervals()[1]
+    np.testing.assert_allclose(fit.standard_errors[[0, 2]], [se_mean, se_within], rtol=1e-4)
+    low, high = fit.confidence_intervals()[0]
     half = 1.95996 * se_mean
     np.testing.assert_allclose([low, high], means.mean() + np.array([-half, half]), rtol=1e-4)
     assert np.all(fit.monte_carlo_error == 0)
@@ -143,11 +143,11 @@ def test_a_variance_of_zero_is_reported():
     assert fit.ok, fit
     assert fit.converged
     assert any("between is at the boundary" in note for note in fit.notes)
-    assert np.isnan(fit.standard_errors[0])
-    assert fit.table().rows[0].standard_error is None
+    assert np.isnan(fit.standard_errors[1])
+    assert fit.table().rows[1].standard_error is None
     assert "CONVERGED." in str(fit)
     # The rest is right: pooled mean and standard deviation.
-    np.testing.assert_allclose(fit.estimates[1:], [y.mean(), y.std()], rtol=1e-3)
+    np.testing.assert_allclose(fit.estimates[[0, 2]], [y.mean(), y.std()], rtol=1e-3)
 
 
 @pytest.mark.slow

@@ -104,10 +104,59 @@ def test_save_and_load(fitted, tmp_path):
     apart = replace(fitted, run=replace(fitted.run, starts_agree=False))
     apart.save(path)
     assert not mx.Fit.load(path, problem()).run.starts_agree
-    with pytest.raises(ValueError, match="loaded from a file"):
-        again.profile_interval("m")
+    # The likelihood function is not in the file, and found anew from the problem.
+    assert again.maximum is None
+    np.testing.assert_allclose(again.profile_interval("m"), fitted.profile_interval("m"), rtol=1e-3)
     with pytest.raises(ValueError, match="another problem"):
         mx.Fit.load(path, problem(seed=1))
+
+
+def test_a_dataframe_has_names_and_ratios(fitted):
+    plain, ratios = fitted.to_dataframe(), fitted.to_dataframe(exp=True)
+    assert list(plain["parameter"]) == list(fitted.names)
+    np.testing.assert_allclose(plain["estimate"], fitted.estimates)
+    np.testing.assert_allclose(plain["z"], fitted.estimates / fitted.standard_errors)
+    np.testing.assert_allclose(plain[["low", "high"]], fitted.confidence_intervals())
+    # The mean may be a log odds; the standard deviation is one whatever the link.
+    assert ratios["estimate"][0] == pytest.approx(np.exp(plain["estimate"][0]))
+    assert ratios["high"][0] == pytest.approx(np.exp(plain["high"][0]))
+    assert ratios["estimate"][1] == plain["estimate"][1]
+    assert ratios["p"][0] == plain["p"][0]
+
+
+def test_predictions_may_draw_theta(fitted, key):
+    def theta_of(key, theta, x):
+        return jnp.stack([theta["m"], jnp.log(theta["s"])])
+
+    fixed = fitted.predict(theta_of, key=key, num_draws=500)
+    assert np.ptp(np.asarray(fixed), axis=0).max() < 1e-6
+    drawn = np.asarray(fitted.predict(theta_of, key=key, num_draws=500, theta="draw"))
+    # 500 draws: means within 5 standard errors, covariances within 30 %
+    covariance = fitted.unconstrained_covariance
+    sd = np.sqrt(np.diag(covariance))
+    np.testing.assert_array_less(
+        np.abs(drawn.mean(axis=0) - fitted.unconstrained_theta), 5 * sd / np.sqrt(500)
+    )
+    np.testing.assert_allclose(drawn.std(axis=0), sd, rtol=0.3)
+    with pytest.raises(ValueError, match='must be "estimate" or "draw"'):
+        fitted.predict(theta_of, key=key, theta="drawn")
+
+
+def test_labels_of_groups_are_shown(fitted):
+    assert fitted.random_effects().labels is None
+    labels = np.array([f"site {i}" for i in range(GROUPS)])
+    labelled = replace(fitted, problem=replace(fitted.problem, group_labels=labels))
+    assert labelled.random_effects().labels.tolist() == labels.tolist()
+    pytest.importorskip("matplotlib")
+    words = [text.get_text() for text in labelled.plot().axes[3].get_xticklabels()]
+    assert sorted(words) == sorted(labels)
+
+
+def test_names_can_be_given_later(fitted):
+    named = fitted.problem.with_names({"m": "mean"})
+    assert replace(fitted, problem=named).names == ("mean", "s")
+    with pytest.raises(ValueError, match="which theta does not have"):
+        fitted.problem.with_names({"mu": "mean"})
 
 
 def test_files_that_are_no_fit_are_refused(fitted, tmp_path):

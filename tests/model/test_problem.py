@@ -8,6 +8,7 @@ from jax.flatten_util import ravel_pytree
 
 import marginax as mx
 from marginax.likelihood.quadrature import quadrature_likelihood
+from marginax.model import parameter_table
 from marginax.model.parameter_table import parameter_names
 from marginax.model.transforms import (
     interval,
@@ -131,3 +132,48 @@ def test_a_group_without_data_is_its_prior():
     np.testing.assert_allclose(two.gradient, three.gradient, rtol=1e-6)
     np.testing.assert_allclose(without.by_group, with_it.by_group[:2], rtol=1e-6)
     np.testing.assert_allclose(with_it.by_group[2], 0.0, atol=1e-8)
+
+
+def test_parameters_stay_in_the_order_in_which_they_were_written():
+    # JAX sorts the keys of dicts, and tables had "between" before "mean".
+    theta = {"mean": 1.0, "sd": {"within": 2.0, "between": 3.0}, "a": jnp.array([4.0, 5.0])}
+
+    def log_joint(theta, x, y):
+        scale = theta["sd"]["within"] + theta["sd"]["between"] ** 2
+        return -0.5 * jnp.sum((x - theta["mean"] - theta["a"][0]) ** 2 + (y - x) ** 2) / scale
+
+    positive = {"sd": {"within": mx.transforms.positive, "between": mx.transforms.positive}}
+    problem = mx.Problem(log_joint, theta, jnp.zeros(3), jnp.ones(3), theta_transforms=positive)
+    for one in (problem, problem.with_data(jnp.zeros(3))):
+        names = parameter_table.parameter_names(one)
+        assert names == ("mean", "sd.within", "sd.between", "a[0]", "a[1]")
+        flat = np.concatenate([np.ravel(x) for x in jax.tree.leaves(one.start_theta())])
+        numbers, jacobian = parameter_table.numbers_and_jacobian(one, flat)
+        np.testing.assert_allclose(numbers, [1.0, 2.0, 3.0, 4.0, 5.0], rtol=1e-6)
+        # On the reals they are a, mean, log between, log within.
+        by_hand = np.zeros((5, 5))
+        by_hand[[0, 1, 2, 3, 4], [2, 4, 3, 0, 1]] = [1.0, 2.0, 3.0, 1.0, 1.0]
+        np.testing.assert_allclose(jacobian, by_hand, rtol=1e-6)
+        assert parameter_table.sole_coordinates(one) == (2, 4, 3, 0, 1)
+        assert parameter_table.unconstrained_names(one)[:3] == ("a[0]", "a[1]", "mean")
+        ends = parameter_table.intervals(one, numbers, np.array([0.1, 0.2, 0.3, 0.4, 0.5]), 2.0)
+        np.testing.assert_allclose(ends[0], [0.8, 1.2], rtol=1e-5)
+        np.testing.assert_allclose(ends[1], 2.0 * np.exp([-0.2, 0.2]), rtol=1e-5)
+        np.testing.assert_allclose(ends[4], [4.0, 6.0], rtol=1e-5)
+
+
+def test_labels_of_groups_are_kept():
+    padded = mx.pad_groups(["b", "a", "b", "c"], y=[1.0, 2.0, 3.0, 4.0])
+    assert padded.labels.tolist() == ["a", "b", "c"]
+    assert type(jax.tree.map(lambda leaf: leaf, padded)) is dict
+    assert len(jax.tree.leaves(padded)) == 2
+
+    def log_joint(theta, x, rows):
+        terms = -0.5 * (rows["y"] - x) ** 2
+        return jnp.sum(rows["mask"] * terms) - 0.5 * (x - theta) ** 2
+
+    problem = mx.Problem.grouped(log_joint, padded, theta=0.0, latent=0.0)
+    assert problem.group_labels.tolist() == ["a", "b", "c"]
+    assert problem.with_groups(np.array([0, 2])).group_labels.tolist() == ["a", "c"]
+    assert problem.with_data(dict(padded)).group_labels.tolist() == ["a", "b", "c"]
+    assert mx.Problem.grouped(log_joint, dict(padded), theta=0.0, latent=0.0).group_labels is None

@@ -157,15 +157,15 @@ def test_tables_show_what_a_reader_wants():
     problem = displayed_problem()
     names = parameter_table.parameter_names(problem)
     assert names == (
-        *("cuts[0]", "cuts[1]", "low", "root.sd[0]", "root.sd[1]", "root[1,0]"),
-        *("shares[0]", "shares[1]", "shares[2]"),
+        *("cuts[0]", "cuts[1]", "shares[0]", "shares[1]", "shares[2]"),
+        *("root.sd[0]", "root.sd[1]", "root[1,0]", "low"),
     )
     shown = np.asarray(parameter_table.displayed(problem, problem.start_theta()), float)
-    expected = [-1.0, 0.5, 3.0, 2.0, 3.0, 0.5, 0.2, 0.3, 0.5]
+    expected = [-1.0, 0.5, 0.2, 0.3, 0.5, 2.0, 3.0, 0.5, 3.0]
     np.testing.assert_allclose(shown, expected, rtol=1e-6, atol=1e-6)
     assert len(parameter_table.unconstrained_names(problem)) == 2 + 1 + 3 + 2
     # Cut points, shares and a covariance hang together; a bounded number stands alone.
-    assert parameter_table.sole_coordinates(problem) == (None, None, 2, *[None] * 6)
+    assert parameter_table.sole_coordinates(problem) == (*[None] * 8, 2)
 
 
 def test_intervals_stay_inside_what_is_allowed():

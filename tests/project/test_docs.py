@@ -61,6 +61,16 @@ def test_the_code_for_users_of_other_tools_runs(as_users_write):
     np.testing.assert_allclose(np.sort(same.estimates), np.sort(fit.estimates), atol=1e-3)
 
 
+def test_the_code_for_users_of_lme4_runs(as_users_write, monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    namespace = {}
+    for language, code in BLOCK.findall((ROOT / "docs" / "mixed.md").read_text()):
+        if language == "python":
+            exec(code, namespace)
+    assert "logLik -875.970" in capsys.readouterr().out
+    assert namespace["fit"].ok
+
+
 def test_the_first_page_shows_the_readme_code():
     page = (ROOT / "docs" / "index.md").read_text()
     assert '{literalinclude} ../README.md\n:language: python\n:start-after: "```python"' in page

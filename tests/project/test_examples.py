@@ -13,6 +13,7 @@ SMALL = {"toy": ["--steps", "100"]}
 # What each must print of its known answer; that it is near enough the example asserts itself.
 STATED = {
     "factor_analysis": r"Known answer: log likelihood -1030\.81083; marginax -1030\.8108",
+    "formulas": r"Known answer: lme4 with 25 nodes\. Ours is within \d\.\de-0\d of it",
     "item_response": r"Known answer: ltm's estimates\. Ours are within 0\.00",
     "mixed_model": r"Known answer: lme4's output\. Largest difference: 0\.\d\d of its last digit",
     "network_prior": r"Known answer: 0\.576, by fit 0\.576",

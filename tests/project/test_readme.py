@@ -39,10 +39,17 @@ def test_the_fit(capsys):
     assert abs(float(row.split()[1]) - within) < 1e-3
 
 
+def test_the_formula(capsys):
+    exec(BLOCKS[2], {})
+    said = capsys.readouterr().out
+    assert "wear ~ load + (1 | machine)" in said
+    assert "CONVERGED." in said
+
+
 @pytest.mark.slow
 def test_the_mixed_model(capsys):
     with jax.numpy_rank_promotion("allow"):
-        exec(BLOCKS[2], {})
+        exec(BLOCKS[3], {})
     said = capsys.readouterr().out.strip().splitlines()
     assert said[0].startswith("Run: converged")
     assert "holds 100 % of the posterior variance" in said[-2]

@@ -17,12 +17,12 @@ LAYERS = [
     ["model"],
     ["kernels"],
     ["flows"],
-    ["algorithms"],
-    ["diagnostics"],
+    ["algorithms", "diagnostics"],
     ["running"],
     ["likelihood"],
     ["interop", "models"],
     ["fitting", "reproduction"],
+    ["formulas"],
     ["cli"],
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

@@ -20,6 +20,9 @@ EXTRAS = (
     ("orbax-checkpoint", "--resume", "marginax[checkpoint]"),
     ("typer", "this command", "marginax[cli]"),
     ("rich", "this command", "marginax[cli]"),
+    ("formulae", "mixed models from formulas", "marginax[mixed]"),
+    ("narwhals", "mixed models from formulas", "marginax[mixed]"),
+    ("pandas", "mixed models from formulas", "marginax[mixed]"),
     ("pyarrow", "data in .parquet", "pyarrow"),
 )
 

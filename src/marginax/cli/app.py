@@ -8,6 +8,7 @@ from rich.console import Console
 
 from marginax._version import __version__
 from marginax.cli.about import clear_compiled, what_is_here
+from marginax.cli.comparing import comparison_of
 from marginax.cli.fit_command import Request, fit_from_files
 from marginax.cli.messages import said_plainly
 from marginax.cli.starters import KINDS, start
@@ -116,6 +117,66 @@ def fit_command(
             )
         )
     raise typer.Exit(code)
+
+
+@app.command("mixed", short_help="Fit a mixed model that a formula describes.")
+def mixed_command(
+    formula: Annotated[
+        str, typer.Argument(metavar="FORMULA", help='Such as "y ~ x + (x | g)", in quotes.')
+    ],
+    data: Annotated[Path, typer.Option(metavar="FILE", help="A table: .csv or .parquet.")],
+    family: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="gaussian, binomial, poisson, negative_binomial, gamma, beta, ordinal or student.",
+        ),
+    ] = "gaussian",
+    link: Annotated[
+        str | None, typer.Option(metavar="NAME", help="logit, probit or cloglog.")
+    ] = None,
+    weights: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Weights; of proportions, the trials.")
+    ] = None,
+    reml: Annotated[
+        bool, typer.Option("--reml", help="Restricted maximum likelihood (gaussian).")
+    ] = False,
+    zero_inflation: Annotated[
+        bool, typer.Option("--zero-inflation", help="A probability of extra zeros (counts).")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder for results; without it they are only printed."),
+    ] = None,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+) -> None:
+    """Fit a mixed model by maximum likelihood, and print what lme4 would.
+
+    With --out, DIR gets summary.json, random_effects.csv, figure.png and report.html. Rows with
+    gaps are left out, with a note. Exit codes are those of `marginax fit`.
+    """
+    with said_plainly(debug, "There is no result, and none was written."):
+        # Only here: other commands need no table library.
+        from marginax.cli.mixed_command import MixedRequest, mixed_from_file
+
+        code = mixed_from_file(
+            MixedRequest(formula, data, family, link, weights, reml, zero_inflation, out)
+        )
+    raise typer.Exit(code)
+
+
+@app.command(short_help="Compare two fits of the same data.")
+def compare(
+    first: Annotated[Path, typer.Argument(metavar="DIR", help="A folder of results.")],
+    second: Annotated[Path, typer.Argument(metavar="DIR", help="Another one.")],
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+) -> None:
+    """Compare two fits of the same data: AIC, BIC and a likelihood-ratio test.
+
+    A folder is what `marginax fit` or `marginax mixed --out` wrote.
+    """
+    with said_plainly(debug):
+        typer.echo(comparison_of(first, second))
 
 
 @app.command(short_help="Write a model file to start from, with data.")

@@ -35,12 +35,18 @@ FALL = 2.0  # of a quadratic two standard errors out
 NO_FALL = 0.01  # the others following: a fall of 0.1 is no good standard error, and yet no infinity
 
 
-def runaways(problem: Problem, state: FitState) -> list[int]:
+def runaways(problem: Problem, state: FitState, least_error: float = 0.0) -> list[int]:
     """Unconstrained parameters along which the likelihood hardly falls to one side.
 
     A log standard deviation whose maximum is at -infinity, or a slope under separation, may come to
     rest with a little curvature left, which would make a standard error of thousands. Where the
     likelihood does not fall as that curvature says, there is none.
+
+    Args:
+        problem: what is fitted.
+        state: with the maximum.
+        least_error: parameters with a smaller standard error are not looked at, where units are
+            known.
     """
     if state.maximum is None:
         return []
@@ -52,7 +58,7 @@ def runaways(problem: Problem, state: FitState) -> list[int]:
     for i, curvature, error in zip(
         inner, np.diag(information), marginal_errors(information), strict=True
     ):
-        near_zero = abs(best.theta[i]) < CLEAR * error
+        near_zero = abs(best.theta[i]) < CLEAR * error and error >= least_error
         if not (on_the_reals[i] and curvature > 0 and near_zero):
             continue
         others = [k for k in range(len(best.theta)) if k != i]

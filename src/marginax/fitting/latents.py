@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, PyTree
 
 from marginax._core.checks import check_level
@@ -19,7 +20,14 @@ from marginax.model.transforms import identity
 from marginax.model.transforms.trees import is_transform
 from marginax.typing import Key, Latent, Theta
 
-__all__ = ["RandomEffects", "random_effects", "constrained_draws", "predict", "simulate"]
+__all__ = [
+    "RandomEffects",
+    "constrained_draws",
+    "predict",
+    "random_effects",
+    "simulate",
+    "theta_draws",
+]
 
 
 class RandomEffects(NamedTuple):
@@ -30,12 +38,14 @@ class RandomEffects(NamedTuple):
         sd: standard deviations.
         low: lower end of the central interval.
         high: upper end.
+        labels: of the groups, if `pad_groups` made them; None otherwise.
     """
 
     mean: Latent
     sd: Latent
     low: Latent
     high: Latent
+    labels: np.ndarray | None = None
 
 
 def random_effects(
@@ -105,17 +115,49 @@ def _like(problem: Problem, flat: np.ndarray) -> jax.Array:
     return jnp.asarray(flat, jax.tree.leaves(problem.start_latent())[0].dtype)
 
 
+def theta_draws(
+    problem: Problem, theta: np.ndarray, covariance: np.ndarray, key: Key, count: int
+) -> Theta:
+    """Draws of theta around the estimate, constrained, with a leading axis over them.
+
+    What is at a boundary, or has no finite variance, stays at its estimate.
+
+    Args:
+        problem: what was fitted.
+        theta: the estimate, flat, on the reals.
+        covariance: of it.
+        key: a `jax.random.key`.
+        count: how many.
+    """
+    known = np.isfinite(np.diag(covariance))
+    part = np.where(np.outer(known, known), covariance, 0.0)
+    w, v = np.linalg.eigh((part + part.T) / 2)
+    root = v * np.sqrt(np.maximum(w, 0.0))
+    z = np.asarray(jax.random.normal(key, (count, len(theta))), float)
+    flat = theta + z @ root.T
+    _, unravel = ravel_pytree(problem.start_theta())
+    dtype = jax.tree.leaves(problem.start_theta())[0].dtype
+    return jax.vmap(lambda one: problem.constrained_theta(unravel(one)))(jnp.asarray(flat, dtype))
+
+
 def predict(
-    fn: Callable[[Key, Theta, Any], PyTree], theta: Theta, draws: PyTree, key: Key, num_draws: int
+    fn: Callable[[Key, Theta, Any], PyTree],
+    theta: Theta,
+    draws: PyTree,
+    key: Key,
+    num_draws: int,
+    *,
+    theta_axis: int | None = None,
 ) -> PyTree:
     """`fn(key, theta, latent)` for draws of the latents, with a leading axis over them.
 
     Args:
         fn: a prediction, or simulated data, for one latent; constrained values.
-        theta: the estimate.
+        theta: the estimate, or draws of it.
         draws: [chains, draws, ...] at every leaf.
         key: a `jax.random.key`.
         num_draws: how many to use, at most all.
+        theta_axis: 0 where theta has an axis over draws.
     """
     pooled = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), draws)
     total = jax.tree.leaves(pooled)[0].shape[0]
@@ -123,7 +165,9 @@ def predict(
     chosen = jax.random.permutation(pick_key, total)[:num_draws]
     latents = jax.tree.map(lambda leaf: leaf[chosen], pooled)
     keys = jax.random.split(fn_key, len(chosen))
-    return jax.jit(jax.vmap(fn, (0, None, 0)))(keys, theta, latents)
+    if theta_axis == 0:
+        theta = jax.tree.map(lambda leaf: leaf[: len(chosen)], theta)
+    return jax.jit(jax.vmap(fn, (0, theta_axis, 0)))(keys, theta, latents)
 
 
 def simulate(fn: Callable[[Key, Theta], PyTree], theta: Theta, key: Key, num: int) -> PyTree:

@@ -19,7 +19,7 @@ __all__ = ["plot_fit"]
 # Okabe and Ito's colours; dashes differ too.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 DASHES = ("-", "--", ":", "-.")
-MOST_PATHS, MOST_ROWS = 6, 60
+MOST_PATHS, MOST_ROWS, MOST_LABELS = 6, 60, 60
 
 
 def plot_fit(fit: Any, predictive: Any = None, observed: Any = None) -> Any:
@@ -135,6 +135,9 @@ def _latents(fit: Any, ax: Any) -> None:
     ax.vlines(place, low[order], high[order], color=COLORS[5], linewidth=max(0.5, 60 / len(mean)))
     ax.plot(place, mean[order], "o", color=COLORS[0], markersize=3 if len(mean) < 200 else 1)
     what = "group" if fit.problem.num_groups is not None else "latent"
+    if summary.labels is not None and len(order) <= MOST_LABELS:
+        words = [str(summary.labels[i]) for i in order]
+        ax.set_xticks(place, words, rotation=90, fontsize=7)
     ax.set(xlabel=f"{what}, sorted", ylabel="posterior mean, 95 % interval")
     ax.set_title("latents" if what == "latent" else "effects of the groups (first latent)")
 

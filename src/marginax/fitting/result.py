@@ -20,21 +20,28 @@ from marginax.fitting.latents import (
     predict,
     random_effects,
     simulate,
+    theta_draws,
 )
 from marginax.fitting.saving import read_fit, write_fit
-from marginax.fitting.tables import FitTable, fit_table, summary_text
+from marginax.fitting.tables import FitTable, as_dataframe, fit_table, summary_text
 from marginax.fitting.uncertainty import (
     LikelihoodRatio,
     delta_method,
     inverse_information,
     likelihood_ratio,
 )
-from marginax.likelihood.climbs import Maximum
+from marginax.likelihood.climbs import Maximum, climb_from_starts, maximum_from
+from marginax.likelihood.methods import choose_likelihood
 from marginax.likelihood.posterior import Posterior
 from marginax.likelihood.profile import profile_of
-from marginax.likelihood.results import Likelihood
+from marginax.likelihood.results import (
+    ImportanceLikelihood,
+    Likelihood,
+    QuadratureLikelihood,
+    StructuredLikelihood,
+)
 from marginax.model import parameter_table
-from marginax.model.problem import Problem
+from marginax.model.problem import Problem, in_double_precision
 from marginax.running.result import Run
 from marginax.typing import Key, Particles, Theta
 
@@ -157,7 +164,22 @@ class Fit:
         """
         quantile = _quantile(level)
         at = (self.unconstrained_theta, self.unconstrained_covariance)
-        return profile_of(self.problem, self.maximum, *at, name, quantile)
+        return profile_of(self.problem, self._likelihood_function, *at, name, quantile)
+
+    @cached_property
+    def _likelihood_function(self) -> Maximum | None:
+        """The maximum with its function; of a fit that was loaded, found anew."""
+        if self.maximum is not None or not isinstance(
+            self.likelihood, QuadratureLikelihood | ImportanceLikelihood | StructuredLikelihood
+        ):
+            return self.maximum
+        with jax.enable_x64(True), kept_on_disk():
+            problem, theta = in_double_precision(self.problem), self.unconstrained_theta
+            function = choose_likelihood(problem, theta)
+            if function is None:
+                return None
+            made = climb_from_starts(function, theta[None])
+            return maximum_from(made.function, theta[None], made.climbs)
 
     @property
     def log_likelihood(self) -> float:
@@ -183,7 +205,8 @@ class Fit:
 
     def random_effects(self, level: float = 0.95) -> RandomEffects:
         """Means, standard deviations and intervals of the latents at the estimate."""
-        return random_effects(self.problem, self.likelihood, self.draws, level)
+        found = random_effects(self.problem, self.likelihood, self.draws, level)
+        return found._replace(labels=self.problem.group_labels)
 
     @property
     def posterior(self) -> PyTree:
@@ -191,19 +214,35 @@ class Fit:
         return constrained_draws(self.problem, self._need_draws())
 
     def predict(
-        self, fn: Callable[[Key, Theta, Any], PyTree], *, key: Key, num_draws: int = 1000
+        self,
+        fn: Callable[[Key, Theta, Any], PyTree],
+        *,
+        key: Key,
+        num_draws: int = 1000,
+        theta: str = "estimate",
     ) -> PyTree:
         """Posterior predictions: `fn` at the estimate and at draws of the latents.
 
         Args:
             fn: `fn(key, theta, latent)` with constrained values: a prediction, or simulated data.
+                For a new group draw its latent from theta inside, and leave the given one alone.
             key: a `jax.random.key`.
             num_draws: how many draws to use, at most all.
+            theta: "estimate", or "draw": every prediction with its own theta, normal around the
+                estimate on the reals with the covariance of the estimate, so that predictions know
+                that theta was estimated. The latents are drawn at the estimate all the same.
 
         Returns:
             What `fn` returns, with a leading axis over draws.
         """
-        return predict(fn, self.theta, self.posterior, key, num_draws)
+        if theta not in ("estimate", "draw"):
+            raise ValueError(f'theta is {theta!r}; it must be "estimate" or "draw".')
+        if theta == "estimate":
+            return predict(fn, self.theta, self.posterior, key, num_draws)
+        theta_key, key = jax.random.split(key)
+        at = (self.unconstrained_theta, self.unconstrained_covariance)
+        thetas = theta_draws(self.problem, *at, theta_key, num_draws)
+        return predict(fn, thetas, self.posterior, key, num_draws, theta_axis=0)
 
     def simulate(self, fn: Callable[[Key, Theta], PyTree], *, key: Key, num: int = 1) -> PyTree:
         """New data sets from the fitted model, new latents included.
@@ -254,6 +293,17 @@ class Fit:
         """Everything that summaries say, as rows and facts: for text, HTML and JSON alike."""
         with kept_on_disk():
             return fit_table(self, level)
+
+    def to_dataframe(self, *, exp: bool = False, level: float = 0.95) -> Any:
+        """The parameters as a pandas DataFrame: estimate, standard error, z, p, interval.
+
+        Args:
+            exp: exponentials of parameters without a constraint, which are odds or rate ratios
+                where the model has a logit or a log link; others, such as standard deviations, stay
+                as they are.
+            level: of the intervals.
+        """
+        return as_dataframe(self.table(level).rows, parameter_table.is_free(self.problem), exp)
 
     def summary(self) -> str:
         """The table a statistician expects, and one clear line."""

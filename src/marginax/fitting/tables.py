@@ -5,12 +5,22 @@ To add a column, add a line to `COLUMNS`; to add a line about the likelihood, a 
 
 import math
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["COLUMNS", "Column", "Fact", "FitTable", "Row", "fit_table", "summary_text", "verdict"]
+__all__ = [
+    "COLUMNS",
+    "Column",
+    "Fact",
+    "FitTable",
+    "Row",
+    "as_dataframe",
+    "fit_table",
+    "summary_text",
+    "verdict",
+]
 
 
 class Row(NamedTuple):
@@ -150,6 +160,40 @@ class FitTable(NamedTuple):
     def fact(self, key: str) -> Fact | None:
         """The fact of this name, if the fit has it."""
         return next((fact for fact in self.facts if fact.key == key), None)
+
+
+def as_dataframe(rows: Sequence[Row], is_free: Sequence[bool], exp: bool) -> Any:
+    """The rows as a pandas DataFrame, with p-values from the normal distribution.
+
+    Args:
+        rows: of a table.
+        is_free: which parameters have no constraint.
+        exp: exponentials of these.
+    """
+    try:
+        import pandas
+    except ImportError:
+        raise ImportError(
+            "A dataframe needs pandas, which is not installed: `pip install pandas`. `table()` has "
+            "the same numbers without it."
+        ) from None
+    records = []
+    for row, free in zip(rows, is_free, strict=True):
+        z, error = row.z, row.standard_error
+        values = [row.estimate, error, row.low, row.high]
+        if exp and free:
+            ends = [None if end is None else _exp(end) for end in (row.low, row.high)]
+            at = _exp(row.estimate)
+            values = [at, None if error is None else at * error, *ends]
+        p = None if z is None else math.erfc(abs(z) / math.sqrt(2))
+        records.append((row.name, values[0], values[1], z, p, *values[2:]))
+    columns = ["parameter", "estimate", "std_error", "z", "p", "low", "high"]
+    numbers = dict.fromkeys(columns[1:], float)
+    return pandas.DataFrame(records, columns=columns).astype(numbers)
+
+
+def _exp(value: float) -> float:
+    return math.exp(value) if value < 700 else math.inf
 
 
 def fit_table(fit: Any, level: float) -> FitTable:

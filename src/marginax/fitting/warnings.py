@@ -16,7 +16,7 @@ from marginax.model.parameter_table import unconstrained_names
 from marginax.model.problem import Problem
 from marginax.running.result import Run
 
-__all__ = ["has_converged", "notes_on", "warnings_of"]
+__all__ = ["has_converged", "notes_on", "notes_without_particles", "warnings_of"]
 
 NOT_ASKED = "There are no posterior draws: draw_posterior=False."
 NOT_INSTALLED = (
@@ -25,16 +25,24 @@ NOT_INSTALLED = (
 FAR_APART = 3.0  # standard errors between particles at rest, where there is no likelihood
 
 
-def has_converged(ran: Run, state: FitState) -> bool:
+def has_converged(ran: Run | None, state: FitState) -> bool:
     """Whether the optimisation came to its end: Newton's steps, or else the particles."""
     if state.interrupted:
         return False
     settled = state.has_settled
-    return ran.converged and ran.starts_agree if settled is None else settled
+    if settled is None:
+        return ran is not None and ran.converged and ran.starts_agree
+    return settled
 
 
-def warnings_of(problem: Problem, ran: Run, state: FitState) -> tuple[str, ...]:
-    """Every reason to doubt the estimate or its standard errors; none is good."""
+def warnings_of(problem: Problem, ran: Run | None, state: FitState) -> tuple[str, ...]:
+    """Every reason to doubt the estimate or its standard errors; none is good.
+
+    Args:
+        problem: what was fitted.
+        ran: the particles; None where the likelihood alone was climbed.
+        state: with the estimate.
+    """
     said = [state.interrupted] if state.interrupted else []
     if state.interacting_groups:
         said.append(
@@ -42,8 +50,9 @@ def warnings_of(problem: Problem, ran: Run, state: FitState) -> tuple[str, ...]:
             "on the latent of another group where the particles are: the likelihood group by group "
             "is wrong. Fit without groups, `Problem(log_joint, ...)`."
         )
-    if state.information is None:
+    if state.information is None and ran is not None:
         said += _of_the_particles(ran, state)
+    if state.information is None:
         return tuple(said + _of_the_posterior(state))
     said += _of_the_climb(state)
     said += _of_the_starts(ran, state)
@@ -60,7 +69,7 @@ def warnings_of(problem: Problem, ran: Run, state: FitState) -> tuple[str, ...]:
 
 def notes_on(problem: Problem, ran: Run, state: FitState) -> tuple[str, ...]:
     """What is no reason to doubt the estimate, but should be known."""
-    said = [*problem.notes, *state.boundaries.values()]
+    said = notes_without_particles(problem, state)
     lost = [s for s in ran.statuses if s in ("diverged", "nonfinite")]
     if lost and state.information is not None:
         said.append(
@@ -69,13 +78,6 @@ def notes_on(problem: Problem, ran: Run, state: FitState) -> tuple[str, ...]:
             "point."
         )
     said += _of_the_cloud(ran, state)
-    empty = _without_data(problem, state.likelihood)
-    if empty:
-        some = ", ".join(map(str, empty[:5])) + (", ..." if len(empty) > 5 else "")
-        said.append(
-            f"{len(empty)} of {problem.num_groups} groups ({some}) say nothing: their likelihood "
-            "is 1 whatever their latents, as without data. These follow the prior."
-        )
     if state.climbed is not None:
         said.append(
             "The likelihood could not be climbed itself; the estimate and its information come "
@@ -90,6 +92,19 @@ def notes_on(problem: Problem, ran: Run, state: FitState) -> tuple[str, ...]:
             state.no_draws or (NOT_ASKED if can_draw(problem.latent_size) else NOT_INSTALLED)
         )
     return tuple(said)
+
+
+def notes_without_particles(problem: Problem, state: FitState) -> list[str]:
+    """Of these, what is known from the problem and the likelihood alone."""
+    said = [*problem.notes, *state.boundaries.values()]
+    empty = _without_data(problem, state.likelihood)
+    if empty:
+        some = ", ".join(map(str, empty[:5])) + (", ..." if len(empty) > 5 else "")
+        said.append(
+            f"{len(empty)} of {problem.num_groups} groups ({some}) say nothing: their likelihood "
+            "is 1 whatever their latents, as without data. These follow the prior."
+        )
+    return said
 
 
 def _have_mixed(draws: Posterior) -> bool:
@@ -171,7 +186,7 @@ def _of_the_climb(state: FitState) -> list[str]:
     ]
 
 
-def _of_the_starts(ran: Run, state: FitState) -> list[str]:
+def _of_the_starts(ran: Run | None, state: FitState) -> list[str]:
     said = []
     if state.lower:
         values = ", ".join(f"{value:.2f}" for value in state.lower)
@@ -187,7 +202,7 @@ def _of_the_starts(ran: Run, state: FitState) -> list[str]:
             "there may be a better one still."
         )
     apart = _ends_apart(ran, state)
-    if apart > FAR_APART:
+    if ran is not None and apart > FAR_APART:
         said.append(
             f"Starts disagree: the particles of {len(ran.statuses)} starts ended up to {apart:.1f} "
             "standard errors from each other, and nothing tells which is best."
@@ -227,12 +242,12 @@ def _of_the_cloud(ran: Run, state: FitState) -> list[str]:
     ]
 
 
-def _ends_apart(ran: Run, state: FitState) -> float:
+def _ends_apart(ran: Run | None, state: FitState) -> float:
     """How far ends of the particles are from each other, in standard errors, with draws alone.
 
     With a likelihood its climbs tell the starts apart; without, only the particles can.
     """
-    if state.climbed is None or state.information is None:
+    if ran is None or state.climbed is None or state.information is None:
         return 0.0
     ends = ends_of(ran)
     return float(max(_lengths(ends - one, state.information).max() for one in ends))

@@ -20,7 +20,7 @@ from marginax.likelihood.results import LikelihoodFunction, modes_of
 from marginax.model import parameter_table
 from marginax.model.problem import Problem
 
-__all__ = ["profile_interval", "profile_of"]
+__all__ = ["profile_end", "profile_interval", "profile_of"]
 
 MOST_EVALUATIONS = 25
 FARTHEST = 50.0  # in standard errors: beyond it the likelihood does not fall
@@ -59,7 +59,7 @@ def profile_of(
     if maximum is None:
         raise ValueError(
             "A profile needs the likelihood function, which a fit made with "
-            "compute_likelihood=False, from draws alone, or loaded from a file does not have."
+            "compute_likelihood=False, or from draws alone, does not have."
         )
     error = float(np.sqrt(unconstrained_covariance[index, index]))
     best = maximum.best
@@ -121,19 +121,17 @@ def profile_interval(
             part = restricted(evaluate, moved, others)
             return climb(part, near, extra, lengths=lengths, max_steps=30, negligible=1e-6)
 
-        far = FARTHEST * size
-        return sign * _end(profiled, theta[others], top, quantile, quantile * size, far)
+        return sign * profile_end(profiled, theta[others], top, quantile, quantile * size)
 
     return float(theta[index] + side(-1.0)), float(theta[index] + side(1.0))
 
 
-def _end(
+def profile_end(
     profiled: Callable[[float, np.ndarray], Climb],
     rest: np.ndarray,
     top: float,
     quantile: float,
     distance: float,
-    farthest: float,
 ) -> float:
     """The distance at which r is the quantile: infinite, or NaN, as above.
 
@@ -142,9 +140,9 @@ def _end(
         rest: the others at the top.
         top: the likelihood there.
         quantile: to be reached.
-        distance: the first to be tried.
-        farthest: beyond it the likelihood does not fall.
+        distance: the first to be tried, the quantile in standard errors.
     """
+    farthest = FARTHEST / quantile * distance
     inner, outer = (0.0, -quantile), (math.inf, math.inf)  # (distance, r - quantile) on both sides
     last = 0
     for _ in range(MOST_EVALUATIONS):

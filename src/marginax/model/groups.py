@@ -1,7 +1,7 @@
 """Groups: long tables as arrays over them, and checks that a model's groups are what it says."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,7 @@ from marginax.model.slips import moved
 from marginax.typing import Data, Latent, LogDensity, Theta
 
 __all__ = [
+    "PaddedGroups",
     "check_apart",
     "check_one_each",
     "check_one_number",
@@ -24,7 +25,32 @@ __all__ = [
 ]
 
 
-def pad_groups(groups: Any, **columns: Any) -> dict[str, np.ndarray]:
+class PaddedGroups(dict[str, np.ndarray]):
+    """The columns of `pad_groups`, with the labels of the groups beside them.
+
+    A dict like any other; `Problem.grouped` takes the labels from it.
+
+    Attributes:
+        labels: of the groups, in their order.
+    """
+
+    def __init__(self, columns: Mapping[str, np.ndarray], labels: np.ndarray) -> None:
+        dict.__init__(self, columns)
+        self.labels = labels
+
+
+# To JAX a dict of another type would be a leaf; what it makes of this one is a plain dict.
+jax.tree_util.register_pytree_with_keys(
+    PaddedGroups,
+    lambda padded: (
+        [(jax.tree_util.DictKey(name), padded[name]) for name in sorted(padded)],
+        tuple(sorted(padded)),
+    ),
+    cast(Any, lambda names, leaves: dict(zip(names, leaves, strict=True))),
+)
+
+
+def pad_groups(groups: Any, **columns: Any) -> PaddedGroups:
     """Long tables, one row per observation, as arrays [groups, largest group], with a mask.
 
     Args:
@@ -34,7 +60,8 @@ def pad_groups(groups: Any, **columns: Any) -> dict[str, np.ndarray]:
     Returns:
         The columns, padded with their own first value in each group, and "mask", 1.0 for what is
         observed and 0.0 for padding: multiply log likelihood terms by it. `Problem.grouped` knows
-        it by that name, and warns if the log joint reads padding.
+        it by that name, and warns if the log joint reads padding. The labels of the groups are in
+        `.labels`, and from there in `Fit.random_effects()` and figures.
 
     Example:
         >>> padded = pad_groups(["a", "b", "a"], y=[1.0, 2.0, 3.0])
@@ -50,7 +77,8 @@ def pad_groups(groups: Any, **columns: Any) -> dict[str, np.ndarray]:
         raise ValueError(
             "There are no rows: groups is empty. Give the group of every observation, at least one."
         )
-    return padded(groups, {name: _numbers(name, column) for name, column in columns.items()})
+    tables = padded(groups, {name: _numbers(name, column) for name, column in columns.items()})
+    return PaddedGroups(tables, np.unique(_labels(groups)))
 
 
 def padded(groups: Any, columns: Mapping[str, Any]) -> dict[str, np.ndarray]:

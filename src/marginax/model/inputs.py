@@ -12,7 +12,15 @@ from jaxtyping import Array, PyTree
 from marginax._core.precision import Held, as_numbers, hold
 from marginax.typing import Data, Theta
 
-__all__ = ["as_starts", "check_names", "check_structure", "lengths", "path_name", "widened"]
+__all__ = [
+    "as_starts",
+    "as_written",
+    "check_names",
+    "check_structure",
+    "lengths",
+    "path_name",
+    "widened",
+]
 
 STRUCTURES = ("dense", "chain", "arrow", "sparse")
 
@@ -52,6 +60,25 @@ def path_name(path: Any) -> str:
     """A leaf of theta in words: its keys, names and places, joined by dots."""
     words = [str(getattr(k, "key", getattr(k, "name", getattr(k, "idx", k)))) for k in path]
     return ".".join(words) or "theta"
+
+
+def as_written(tree: PyTree) -> tuple[int, ...]:
+    """The places of a tree's leaves in the order in which they were written.
+
+    JAX takes the entries of a dict in the order of their keys; a reader expects them as they stand.
+    """
+    leaves, structure = jax.tree.flatten(tree)
+    places = jax.tree.unflatten(structure, range(len(leaves)))
+
+    def walk(part: Any, places: Any) -> list[int]:
+        if type(part) is dict:
+            return [place for key in part for place in walk(part[key], places[key])]
+        if isinstance(part, list | tuple):
+            both = zip(part, places, strict=True)
+            return [place for one, other in both for place in walk(one, other)]
+        return list(jax.tree.leaves(places))
+
+    return tuple(walk(tree, places))
 
 
 def widened(tree: PyTree) -> PyTree:

@@ -115,7 +115,9 @@ def _facts(problem: Problem) -> tuple[tuple[Any, ...], str | None]:
         return (*told, None), repr(told)
     owner = problem.group_log_joint or problem.group_log_joints or problem.log_joint
     rules = None if calls_python else _derivative_digest(problem, arguments)
-    return (*told, ById(owner, mark=owner)), None if rules is None else repr((told, rules))
+    if rules is not None:  # what the rules do is known by that
+        return (*told, rules), repr((told, rules))
+    return (*told, ById(owner, mark=owner)), None
 
 
 def _derivative_digest(problem: Problem, arguments: tuple[PyTree, ...]) -> str | None:
@@ -127,14 +129,14 @@ def _derivative_digest(problem: Problem, arguments: tuple[PyTree, ...]) -> str |
     theta, latent, data = arguments
 
     def onwards(function: Any) -> Any:
-        return lambda at: jax.jvp(function, (at,), (at,))
+        return lambda at, data: jax.jvp(lambda at: function(at, data), (at,), (at,))
 
-    def value(at: Any) -> Any:
+    def value(at: Any, data: Any) -> Any:  # an argument: other data are the same model
         return problem.unconstrained_log_joint(at[0], at[1], data)
 
     derivatives = onwards(onwards(onwards(value)))
     try:
-        traced = jax.make_jaxpr(derivatives)((theta, latent))
+        traced = jax.make_jaxpr(derivatives)((theta, latent), data)
     except Exception:  # noqa: BLE001, a rule for reverse derivatives alone, or one of the user's
         return None
     text = text_of(traced)

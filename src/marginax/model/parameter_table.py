@@ -1,7 +1,8 @@
 """What tables say of theta: its constrained numbers, their names, and intervals on a fitting scale.
 
-A leaf is shown entry by entry, except where its transform says otherwise: of a correlation matrix's
-Cholesky factor the correlations are shown, not the factor.
+Numbers are in the order in which theta was written, and not in that of JAX, which sorts the keys of
+dicts. A leaf is shown entry by entry, except where its transform says otherwise: of a correlation
+matrix's Cholesky factor the correlations are shown, not the factor.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,7 +22,7 @@ from marginax._core.programs import KEPT, ById, recent
 from marginax._core.trees import unraveler
 from marginax.model.inputs import path_name
 from marginax.model.problem import Problem
-from marginax.model.transforms import Transform
+from marginax.model.transforms import Transform, identity
 from marginax.model.transforms.trees import forward, is_transform
 from marginax.typing import Theta
 
@@ -30,6 +31,7 @@ __all__ = [
     "constrained_theta",
     "in_its_precision",
     "intervals",
+    "is_free",
     "numbers_and_jacobian",
     "sole_coordinates",
     "displayed",
@@ -80,7 +82,8 @@ def numbers_and_jacobian(problem: Problem, flat: np.ndarray) -> tuple[np.ndarray
         numbers, derivatives = program(
             np.asarray(flat, np.result_type(*(leaf.dtype for leaf in leaves)))
         )
-    return np.asarray(numbers, float), np.asarray(derivatives, float)
+    order = _order(problem)
+    return np.asarray(numbers, float)[order], np.asarray(derivatives, float)[order]
 
 
 @lru_cache(KEPT)
@@ -101,7 +104,15 @@ def _with_jacobian(transforms: tuple[ById, ...], structure: Any, shapes: tuple[A
 def displayed(problem: Problem, theta: Theta) -> Float[Array, " displayed"]:
     """The numbers of a table, from theta on the reals."""
     transforms = jax.tree.leaves(problem.theta_transforms, is_leaf=is_transform)
-    return _concatenated(transforms, problem.constrained_theta(theta))
+    return _concatenated(transforms, problem.constrained_theta(theta))[_order(problem)]
+
+
+def _order(problem: Problem) -> np.ndarray:
+    """Where the numbers of a table are when leaves are taken in JAX's order."""
+    sizes = [_values(transform, leaf).size for _, transform, leaf, _ in _leaves(problem)]
+    ends = np.cumsum(sizes)
+    places = [np.arange(end - size, end) for size, end in zip(sizes, ends, strict=True)]
+    return np.concatenate([places[i] for i in problem.written_order])
 
 
 def _concatenated(transforms: list[Transform], constrained: Theta) -> Array:
@@ -116,7 +127,12 @@ def _concatenated(transforms: list[Transform], constrained: Theta) -> Array:
 
 @in_its_precision
 def parameter_names(problem: Problem) -> tuple[str, ...]:
-    """A name for every number of a table."""
+    """A name for every number of a table, in the order in which theta was written."""
+    names = _names_by_leaf(problem)
+    return tuple(names[i] for i in _order(problem))
+
+
+def _names_by_leaf(problem: Problem) -> list[str]:
     names: list[str] = []
     for base, transform, constrained, _ in _leaves(problem):
         given = problem.names.get(base)
@@ -129,14 +145,14 @@ def parameter_names(problem: Problem) -> tuple[str, ...]:
                 f"names[{base!r}] has {len(given)} names, but theta has {size} numbers there."
             )
         names += given
-    return tuple(names)
+    return names
 
 
 @in_its_precision
 def unconstrained_names(problem: Problem) -> tuple[str, ...]:
     """A name for every real of theta: that of the table's where the two correspond."""
     names: list[str] = []
-    at, table = 0, parameter_names(problem)
+    at, table = 0, _names_by_leaf(problem)
     for base, transform, constrained, on_reals in _leaves(problem):
         size = _values(transform, constrained).size
         here = table[at : at + size]
@@ -156,7 +172,16 @@ def sole_coordinates(problem: Problem) -> tuple[int | None, ...]:
         alone = transform.elementwise or size == on_reals.size == 1
         sole += [at + i if alone else None for i in range(size)]
         at += on_reals.size
-    return tuple(sole)
+    return tuple(sole[i] for i in _order(problem))
+
+
+@in_its_precision
+def is_free(problem: Problem) -> tuple[bool, ...]:
+    """For every number of a table whether it has no constraint."""
+    free: list[bool] = []
+    for _, transform, constrained, _ in _leaves(problem):
+        free += [transform is identity] * _values(transform, constrained).size
+    return tuple(free[i] for i in _order(problem))
 
 
 @in_its_precision
@@ -168,8 +193,11 @@ def intervals(
     transforms = tuple(ById(transform, mark=transform) for _, transform, _, _ in leaves)
     sizes = tuple(_values(transform, constrained).size for _, transform, constrained, _ in leaves)
     dtype = jnp.result_type(float)
-    table = _ends(transforms, sizes)(estimates.astype(dtype), (quantile * errors).astype(dtype))
-    return np.sort(np.asarray(table, float), axis=1)
+    order = _order(problem)
+    back = np.argsort(order)
+    by_leaf = (estimates[back].astype(dtype), (quantile * errors)[back].astype(dtype))
+    table = np.asarray(_ends(transforms, sizes)(*by_leaf), float)
+    return np.sort(table, axis=1)[order]
 
 
 def _both_ends(

@@ -23,8 +23,15 @@ from marginax._core.at_start import NotFiniteError
 from marginax._core.checks import is_traced
 from marginax._core.disk_cache import kept_on_disk
 from marginax._core.precision import hold
-from marginax.model.groups import shared_axis
-from marginax.model.inputs import as_starts, check_names, check_structure, lengths, widened
+from marginax.model.groups import PaddedGroups, shared_axis
+from marginax.model.inputs import (
+    as_starts,
+    as_written,
+    check_names,
+    check_structure,
+    lengths,
+    widened,
+)
 from marginax.model.log_joint import Batching, LogJoint, as_log_joint, take_rows
 from marginax.model.problem_checks import check_problem
 from marginax.model.transforms.trees import (
@@ -64,6 +71,7 @@ class Problem:
         group_log_joint: of one group, if `Problem.grouped` was given it.
         group_log_joints: of all groups at once, if `Problem.grouped` was given that.
         notes: what should be known of how the problem was made, in sentences.
+        group_labels: of the groups, in their order; taken from what `pad_groups` made.
 
     Attributes:
         loses_digits: what JAX's precision cannot hold of what was given, a sentence for every leaf,
@@ -85,9 +93,12 @@ class Problem:
     group_log_joint: LogDensity | None = None
     group_log_joints: LogDensity | None = None
     notes: tuple[str, ...] = ()
+    group_labels: np.ndarray | None = None
     loses_digits: list[str] = field(init=False, repr=False, default_factory=list)
     # Of a model without data, whose programs other processes may have compiled: see `LogJoint`.
     _identity: str | None = field(init=False, repr=False, default=None)
+    # The leaves of theta in the order in which they were written, for tables.
+    _written: tuple[int, ...] = field(init=False, repr=False, default=())
     # As it was given, what was rounded when it became JAX's: of theta, latent and data.
     _exact: Mapping[str, Any] = field(init=False, repr=False, default_factory=dict)
 
@@ -125,6 +136,8 @@ class Problem:
             notes: as above.
         """
         at_once = num_groups is not None
+        labels = data.labels if isinstance(data, PaddedGroups) else None
+        data = dict(data) if isinstance(data, PaddedGroups) else data
         if num_groups is None:
             num_groups = shared_axis(data)
         if num_groups < 1:
@@ -147,10 +160,12 @@ class Problem:
             group_log_joint=None if at_once else log_joint,
             group_log_joints=log_joint if at_once else None,
             notes=notes,
+            group_labels=None if labels is None or len(labels) != num_groups else labels,
         )
 
     def __post_init__(self) -> None:
         set_field = object.__setattr__  # the one moment at which a frozen problem may change
+        set_field(self, "_written", as_written(self.theta))
         held = {
             "theta": as_starts(self.theta, "theta"),
             "latent": as_starts(self.latent, "latent"),
@@ -252,8 +267,9 @@ class Problem:
             num_observations = self.num_observations
         log_joint = self.group_log_joint or self.group_log_joints
         if log_joint is None:
-            return replace(self, **self._starts(), data=data, num_observations=num_observations)
-        return Problem.grouped(
+            new = replace(self, **self._starts(), data=data, num_observations=num_observations)
+            return _changed(new, _written=self._written)
+        new = Problem.grouped(
             log_joint,
             data,
             **self._starts(),
@@ -264,6 +280,24 @@ class Problem:
             num_groups=None if self.group_log_joint is not None else self.num_groups,
             notes=self.notes,
         )
+        kept = {"_written": self._written}
+        if new.group_labels is None and new.num_groups == self.num_groups:
+            kept["group_labels"] = self.group_labels  # type: ignore[assignment]
+        return _changed(new, **kept)
+
+    def with_names(self, names: Mapping[str, Any]) -> "Problem":
+        """The same with other names for entries of theta, such as those of a NumPyro model.
+
+        Args:
+            names: by leaf, `{"b": ["intercept", "slope"]}`; others keep theirs.
+        """
+        check_names(names, self.theta)
+        return _changed(self, names={**self.names, **names})
+
+    @property
+    def written_order(self) -> tuple[int, ...]:
+        """The leaves of theta, as JAX counts them, in the order in which they were written."""
+        return self._written
 
     def with_groups(self, rows: Any) -> "Problem":
         """The same model of some of the groups, with all the digits that were given.
@@ -278,6 +312,7 @@ class Problem:
             data=some.arrays,
             num_groups=len(rows),
             num_observations=None,
+            group_labels=None if self.group_labels is None else self.group_labels[rows],
             loses_digits=list(self.loses_digits),
             _exact={**self._exact, "data": some.arrays if some.exact is None else some.exact},
         )
