@@ -17,7 +17,7 @@ import marginax as mx
 from benchmarks.tables import save
 from benchmarks.timing import interleaved, temporary_bytes
 
-N, D = 1024, 1024
+N, D = 2048, 2048
 LARGE_N, LARGE_D = 4096, 1000
 ROWS, FEATURES, PARTICLES = 4000, 1000, 200
 MOVES = 4
@@ -104,7 +104,7 @@ def main() -> None:
                 "product": lambda: product(gram, x),
                 "solve": lambda: solve(gram, x),
             },
-            repeats=9,
+            repeats=5,
         )
         by_hand = products * times["product"] + solves * times["solve"]
         rows.append(
@@ -131,7 +131,7 @@ def main() -> None:
                 "forward": lambda: forward(features, cloud),
                 "backward": lambda: backward(features, fitted),
             },
-            repeats=9,
+            repeats=5,
         )
         by_hand = count * (times["forward"] + times["backward"])
         counted = f"{2 * count} products of the model"
