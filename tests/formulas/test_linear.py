@@ -60,6 +60,7 @@ def test_restricted_likelihood_beside_its_definition():
     assert fit.log_likelihood == pytest.approx(expected, abs=1e-8)
 
 
+@pytest.mark.slow
 def test_the_estimate_is_a_maximum_with_the_curvature_of_its_standard_errors():
     table = crossed_table(2)
     fit = mx.mixed("y ~ x + (1 | g) + (1 | h)", table)

@@ -123,6 +123,7 @@ def test_linear_models_are_those_of_lme4(formula, data, reml, value, fixed, numb
     np.testing.assert_allclose(found, numbers, rtol=1e-4, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_profile_intervals_are_those_of_lme4():
     # confint(lmer(Reaction ~ Days + (Days | Subject), sleepstudy)), from lme4's documentation
     fit = mx.mixed("Reaction ~ Days + (Days | Subject)", read("sleepstudy"))
