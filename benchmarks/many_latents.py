@@ -128,8 +128,8 @@ def write(rows: list[dict]) -> None:
         "# Very many dependent latents\n\n`python -m benchmarks.many_latents`: fits in processes "
         "of their own, cold with an empty cache of compiled programs. *Off* is against an oracle "
         "that shares no code: SciPy's sparse LU (crossed), the filter on a grid (volatility), "
-        "importance sampling with 10^6 draws of a t distribution (binary; its own error is below "
-        "0.005). The estimate is off by how far the oracle's own score would move it."
+        "importance sampling with 10^6 draws of a t distribution (binary). The estimate "
+        "is off by how far the oracle's own score would move it."
     )
     save("many_latents", words, rows, columns)
 
