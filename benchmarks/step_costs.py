@@ -42,7 +42,7 @@ def stein_methods() -> dict[str, tuple[mx.Algorithm, int, int]]:
         "m_svgd_em, inverse_log": (stein(k.inverse_log(30.0)), 3, 0),
         "m_svgd_em, energy": (stein(k.energy(30.0)), 3, 0),
         "m_svgd_em, gfsd": (stein(k.gfsd(30.0)), 2, 0),  # X X', K X
-        "m_svgd_em, blob": (stein(k.blob(30.0)), 3, 0),  # X X', K X, K (X / d)
+        "m_svgd_em, blob": (stein(k.blob(30.0)), 3, 0),  # X X' for the density; again, and W X
         "m_svgd_em, gfsf": (stein(k.gfsf(30.0)), 2, 1),  # X X', K X, and a solve
         "m_svgd_em, WAG": (stein(rbf, particle_momentum=mx.momentum.wag()), 3, 0),
         # X X', K S, K X; V V', K V, X G', weights X, weights V, K r; and V by a solve.

@@ -65,8 +65,7 @@ def _of_block(
     gram, slope = kernel.matrices(x)  # type: ignore[misc]  # K and C
     v = n * linalg.solve_positive(gram + n * ridge * jnp.eye(n, dtype=x.dtype), y)
     s = matmul(v, v.T)
-    weights = s * slope
-    r = matmul(weights, x) - jnp.sum(weights, axis=1, keepdims=True) * x
+    r = _differences(s * slope, x)
     terms = (_exact if form == "exact" else _as_released)(x, v, s, gram, slope)
     return (terms - matmul(gram, r)) / n**2
 
@@ -85,5 +84,10 @@ def _as_released(x: Array, v: Array, s: Array, gram: Array, slope: Array) -> Arr
     del v
     w = jnp.sum(s * gram, axis=1, keepdims=True)
     first = matmul(slope, w) * x - matmul(slope, w * x)
-    weights = slope * matmul(s, gram).T
-    return first + matmul(weights, x) - jnp.sum(weights, axis=1, keepdims=True) * x
+    return first + _differences(slope * matmul(s, gram).T, x)
+
+
+def _differences(weights: Array, x: Array) -> Array:
+    """sum_j weights_ij (x_j - x_i), sums beside the product: apart, XLA makes the weights anew."""
+    sums = matmul(weights, jnp.concatenate([x, jnp.ones_like(x[:, :1])], axis=1))
+    return sums[:, :-1] - sums[:, -1:] * x

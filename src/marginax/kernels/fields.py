@@ -4,7 +4,7 @@ With K_ij = exp(-||x_i - x_j||^2 / (2 h^2)) and d_i = sum_j K_ij the density of 
 smoothed, and particles move up the score and down the gradient of its logarithm:
 
     gfsd   v_i = s_i + (x_i - sum_j K_ij x_j / d_i) / h^2
-    blob   v_i = s_i + (x_i - sum_j K_ij x_j / d_i - sum_j K_ij (x_j - x_i) / d_j) / h^2
+    blob   v_i = s_i + sum_j K_ij (1 / d_i + 1 / d_j) (x_i - x_j) / h^2
     gfsf   V   = S + (K + lambda max(K) I)^-1 (diag(d) - K) X / h^2
 
 SVGD averages the scores by the kernel; these do not, so that their steps are tuned anew. Products
@@ -31,8 +31,8 @@ from marginax.typing import Particles
 
 __all__ = ["blob", "gfsd", "gfsf"]
 
-# K times a matrix with a row per particle.
-Smoother = Callable[[Float[Array, "n m"]], Float[Array, "n m"]]
+# sum_j K_ij (a_i + a_j) b_j, of a column a and a matrix b with a row per particle.
+Smoother = Callable[[Float[Array, "n 1"], Float[Array, "n m"]], Float[Array, "n m"]]
 
 
 def gfsd(bandwidth: Bandwidth = "median", *, tile: int | None = None) -> Kernel:
@@ -55,7 +55,7 @@ def gfsd(bandwidth: Bandwidth = "median", *, tile: int | None = None) -> Kernel:
 
     def push(x: Array, smooth: Smoother) -> Array:
         ones = jnp.ones_like(x[:, :1])
-        sums = smooth(jnp.concatenate([x, ones], axis=1))
+        sums = smooth(ones / 2, jnp.concatenate([x, ones], axis=1))
         return x - sums[:, :-1] / sums[:, -1:]
 
     return _field(f"gfsd({bandwidth!r})", push, bandwidth, tile)
@@ -74,11 +74,9 @@ def blob(bandwidth: Bandwidth = "median", *, tile: int | None = None) -> Kernel:
 
     def push(x: Array, smooth: Smoother) -> Array:
         ones = jnp.ones_like(x[:, :1])
-        both = jnp.concatenate([x, ones], axis=1)
-        sums = smooth(both)
-        density = sums[:, -1:]
-        shared = smooth(both / density)
-        return x - sums[:, :-1] / density - shared[:, :-1] + shared[:, -1:] * x
+        density = smooth(ones / 2, ones)
+        sums = smooth(1 / density, jnp.concatenate([x, ones], axis=1))
+        return sums[:, -1:] * x - sums[:, :-1]
 
     return _field(f"blob({bandwidth!r})", push, bandwidth, tile)
 
@@ -126,7 +124,7 @@ def _field(
         squared = linalg.squared_distances(x)
         h2 = rule(x, squared)
         gram = jnp.exp(-squared / (2 * h2))
-        moved = s + push(x, lambda values: linalg.matmul(gram, values)) / h2
+        moved = s + push(x, lambda a, b: linalg.matmul(gram * (a + a.T), b)) / h2
         return trees.unravel_cloud(moved, particles)
 
     return Kernel(velocity, name, is_field=True)
@@ -137,11 +135,11 @@ def _in_tiles(x: Float[Array, "n d"], h2: Array, tile: int | None) -> Smoother:
     norms = jnp.sum(x**2, axis=1)
     rows = max(1, (tile or (TILE_ON_GPU if on_gpu() else TILE)) // len(x))
 
-    def smooth(values: Float[Array, "n m"]) -> Float[Array, "n m"]:
+    def smooth(a: Float[Array, "n 1"], b: Float[Array, "n m"]) -> Float[Array, "n m"]:
         def row(i: Array) -> Array:
             squared = norms[i] + norms - 2 * linalg.matmul(x, x[i])
             squared = jnp.where(jnp.arange(len(x)) == i, 0, jnp.maximum(squared, 0))
-            return linalg.matmul(jnp.exp(-squared / (2 * h2)), values)
+            return linalg.matmul(jnp.exp(-squared / (2 * h2)) * (a[i] + a[:, 0]), b)
 
         return jax.lax.map(row, jnp.arange(len(x)), batch_size=rows)
 

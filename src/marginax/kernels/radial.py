@@ -162,8 +162,8 @@ def _of_profile(
 # (r^2, h^2) -> K and W, with grad_1 k(x_j, x) = W (x - x_j) / h^2.
 Profile = Callable[[Array, Array], tuple[Array, Array]]
 # The most numbers of a Gram matrix that is held whole, and of a tile of a larger one, which
-# stays in the cache: at 4,096 particles the whole matrix takes 1.4 times as long as its tiles.
-DENSE, TILE = 2**20, 2**18
+# stays in the cache: at 4,096 particles the whole matrix takes 1.2 to 1.6 times as long.
+DENSE, TILE = 2**20, 2**19
 COLUMNS = 1024  # of such a tile
 DENSE_ON_GPU, TILE_ON_GPU = 2**24, 2**26  # a GPU wants more to do at a time
 PRECISIONS = {"full": jax.lax.Precision.HIGHEST, "tf32": jax.lax.Precision.DEFAULT}
