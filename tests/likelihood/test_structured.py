@@ -8,12 +8,13 @@ import pytest
 import scipy.optimize
 
 import marginax as mx
-from marginax.likelihood.best_gaussian import Gaussian, best_gaussian, fitting_draws, weigh
+from marginax.likelihood.best_gaussian import Gaussian, best_gaussian, fitting_draws
 from marginax.likelihood.blocks import as_blocks
 from marginax.likelihood.laplace import find_mode, laplace_gradient, laplace_value
 from marginax.likelihood.many_latents import latents_of
 from marginax.likelihood.newton import climb
 from marginax.likelihood.structured import structured_likelihood
+from marginax.likelihood.weighted_draws import weigh
 from marginax.model import structure
 
 

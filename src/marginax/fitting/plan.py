@@ -18,7 +18,6 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
 from marginax._core import partition, trees
-from marginax._core.factors import raised
 from marginax._core.partition import BlockSpec
 from marginax._core.programs import KEPT, ById, program
 from marginax._core.random_numbers import standard_normal
@@ -272,13 +271,11 @@ def _around_mode(
     structure: Structure, theta: np.ndarray, mode: np.ndarray, data: Data, z: np.ndarray
 ) -> np.ndarray:
     """A cloud [N, n] with the mode for its mean, and the curvature there for its shape."""
-    factors = structure.factors
-    entries = jax.jit(structure.curvature)(
-        jnp.asarray(theta), jnp.asarray(mode), data, structure.maps
-    )
-    factor = raised(factors, entries).factor
+    at = jnp.asarray(theta), jnp.asarray(mode)
+    entries = structure.curvature(*at, data, structure.maps)
+    factor = structure.lift(entries, jnp.zeros((), entries.dtype)).factor
     z = (z - z.mean(axis=0)) / z.std(axis=0)  # of means and variances nothing is left to chance
-    return np.asarray(mode[None] + factors.unwhiten(factor, jnp.asarray(z, float)))
+    return np.asarray(mode[None] + structure.factors.unwhiten(factor, jnp.asarray(z, float)))
 
 
 def _around_modes(

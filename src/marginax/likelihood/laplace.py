@@ -16,11 +16,13 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from marginax.likelihood.many_latents import Latents
+from marginax.model.structure import Structure
 
 __all__ = [
     "Mode",
     "curvature_is_constant",
     "find_mode",
+    "in_both_halves",
     "laplace_gradient",
     "laplace_value",
     "louis_hessian",
@@ -60,15 +62,15 @@ def find_mode(latents: Latents, theta: Array, start: Array) -> Mode:
     x = jnp.asarray(start)
     value, gradient = latents.score(theta, x, data)
     share, finished = 0.0, False
-    entries = before = latents.curvature(theta, x, data, maps)
-    lifted = latents.lift(entries, jnp.asarray(share, x.dtype))
+    lifted: Any = None
+    before: Any = None
     for _ in range(MOST_STEPS):
         entries = latents.curvature(theta, x, data, maps)
         # That of a Gaussian posterior does not change, and has its factor already.
-        if float(lifted.share) != share or not jnp.array_equal(entries, before):
+        if lifted is None or float(lifted.share) != share or not np.array_equal(entries, before):
             lifted, before = latents.lift(entries, jnp.asarray(share, x.dtype)), entries
         step = factors.solve(lifted.factor, gradient)
-        promised = float(jnp.vdot(gradient, step)) / 2
+        promised = float(np.vdot(gradient, step)) / 2
         if not np.isfinite(promised):
             return Mode(x, float(value), entries, lifted.factor, False)
         is_maximum = float(lifted.share) == 0
@@ -111,13 +113,17 @@ def laplace_value(latents: Latents, mode: Mode) -> float:
 def laplace_gradient(latents: Latents, theta: Array, mode: Mode) -> tuple[np.ndarray, Array]:
     """Its gradient in theta, and the entries of H^-1 with their weights in <H^-1, .>."""
     structure, data = latents.structure, latents.data
-    inverse = jnp.asarray(structure.factors.inverse_on_pattern(mode.factor))
-    off_diagonal = jnp.asarray(structure.pattern.rows != structure.pattern.cols)
-    weights = jnp.where(off_diagonal, 2 * inverse, inverse)
+    weights = in_both_halves(structure, structure.factors.inverse_on_pattern(mode.factor))
     own, traced, pull = latents.slopes(theta, mode.x, data, structure.maps, weights)
     moved = structure.factors.solve(mode.factor, pull)
     along = latents.cross(theta, mode.x, data, moved)
-    return np.asarray(own - traced / 2 - along / 2), weights
+    return np.asarray(own) - (np.asarray(traced) + np.asarray(along)) / 2, weights
+
+
+def in_both_halves(structure: Structure, entries: Array) -> Array:
+    """Weights of the places of a pattern in a sum over the whole symmetric matrix."""
+    once = structure.pattern.rows == structure.pattern.cols
+    return jnp.asarray(np.asarray(entries) * np.where(once, 1.0, 2.0))
 
 
 def louis_hessian(
@@ -159,8 +165,9 @@ def curvature_is_constant(latents: Latents, theta: Array, mode: Mode, z: Array) 
         np.abs(np.asarray(mode.entries)[structure.pattern.rows == structure.pattern.cols])
     )
     units = scale[structure.pattern.rows] * scale[structure.pattern.cols]
-    for away in structure.factors.unwhiten(mode.factor, z):
-        there = latents.curvature(theta, mode.x + away, latents.data, structure.maps)
-        if np.any(np.abs(np.asarray(there - mode.entries)) > 1e-9 * units):
+    for away in np.asarray(structure.factors.unwhiten(mode.factor, z)):
+        x = jnp.asarray(np.asarray(mode.x) + away)
+        there = latents.curvature(theta, x, latents.data, structure.maps)
+        if np.any(np.abs(np.asarray(there) - np.asarray(mode.entries)) > 1e-9 * units):
             return False
     return True

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from marginax._core.factors import multiply, raised
+from marginax._core.factors import multiply
 from marginax._core.programs import Program
 from marginax.likelihood.blocks import Blocks
 from marginax.model.structure import Maps, Structure
@@ -70,9 +70,6 @@ def latents_of(blocks: Blocks, structure: Structure) -> Latents:
     def density(theta: Array, x: Array, data: Any) -> Array:
         return blocks.log_densities(theta, x[None], data)[0]
 
-    def lift(entries: Array, share: Array) -> Any:
-        return raised(structure.factors, entries, share=share)
-
     def bend(entries: Array, x: Array) -> Array:
         return jax.vmap(lambda one: multiply(structure.factors.pattern, one, x))(entries)
 
@@ -94,7 +91,7 @@ def latents_of(blocks: Blocks, structure: Structure) -> Latents:
         bend=compiled("bend", bend),
         stein_scores=compiled("stein_scores", partial(_stein_scores, density)),
         means=compiled("means", partial(_means, density, structure)),
-        lift=compiled("lift", lift) if structure.factors.traceable else lift,
+        lift=structure.lift,
     )
 
 

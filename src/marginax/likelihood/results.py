@@ -379,6 +379,7 @@ class StructuredStart(NamedTuple):
         hessian: about.
         gaussian: nearest to the posterior; None before it is asked for.
         exact: a theta and the Hessian there by differences; None likewise.
+        num_draws: by which theta is climbed; 0 without draws.
     """
 
     modes: Array
@@ -387,6 +388,7 @@ class StructuredStart(NamedTuple):
     hessian: np.ndarray
     gaussian: Any = None
     exact: tuple[np.ndarray, np.ndarray] | None = None
+    num_draws: int = 0
 
 
 def modes_of(extra: Any) -> Any:

@@ -11,7 +11,6 @@ and the Hessian of Laplace's approximation by differences of its gradient.
 """
 
 import hashlib
-import math
 from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
@@ -22,13 +21,8 @@ import numpy as np
 from jaxtyping import Array
 
 from marginax._core.programs import KEPT
-from marginax.likelihood.best_gaussian import (
-    Gaussian,
-    best_gaussian,
-    fitting_draws,
-    resampled,
-    weigh,
-)
+from marginax._core.random_numbers import generator_of
+from marginax.likelihood.best_gaussian import Gaussian, best_gaussian, fitting_draws
 from marginax.likelihood.blocks import Blocks, as_blocks
 from marginax.likelihood.laplace import (
     Mode,
@@ -46,21 +40,26 @@ from marginax.likelihood.results import (
     StructuredStart,
     modes_of,
 )
+from marginax.likelihood.structured_draws import (
+    CLIMBING_DRAWS,
+    CLIMBING_SEED,
+    NEAR,
+    maximum_by_draws,
+    value_by_draws,
+)
+from marginax.likelihood.weighted_draws import resampled, weigh
 from marginax.model.problem import Problem
 from marginax.model.structure import Structure, find_structure
 from marginax.typing import Key
 
 __all__ = ["structured_likelihood"]
 
-# Probes of a trace; draws by which the estimate is found; by which the likelihood is, for an error
-# of no more than this; and at most.
-PROBES, CLIMBING_DRAWS, DRAWS, GOOD_ERROR, MOST_DRAWS = 8, 2048, 8192, 0.02, 65_536
+PROBES = 8  # of a trace
 # Standard errors: a step after which the Hessian is found anew, one within which it is that of the
-# estimate, one that is much less than draws can tell, and one where first climbs may end.
-LONG, CLOSE, NEAR, ROUGHLY = 1.0, 0.003, 0.01, 0.02
+# estimate, and one where first climbs may end.
+LONG, CLOSE, ROUGHLY = 1.0, 0.003, 0.02
 # Very many latents make standard errors short, and many of them are safe.
 FIRST_RADIUS = 32.0
-ROUNDS = 6  # of Newton steps by draws
 STEP = 0.02  # of differences, in standard errors as known latents would have them
 SURE = 1e-8  # relative to the sizes: below it a correction by Broyden's formula is rounding
 
@@ -108,11 +107,13 @@ def _latents(asked: _Asked) -> Latents | str:
     def density(x: Array, theta: Array, data: Any) -> Array:
         return blocks.log_densities(theta, x[None], data)[0]
 
-    found = find_structure(density, blocks.start[0], asked.theta, blocks.data, asked.kind)
+    found = find_structure(
+        density, blocks.start[0], asked.theta, blocks.data, asked.kind, asked.identity
+    )
     if isinstance(found, str):
         return found
     nothing = jnp.zeros(0)  # of these data: others come to the same programs
-    return latents_of(blocks, found.known_as(asked.identity))._replace(data=None, start=nothing)
+    return latents_of(blocks, found)._replace(data=None, start=nothing)
 
 
 class _Parts(NamedTuple):
@@ -133,7 +134,7 @@ class _Parts(NamedTuple):
 
 def _climbable(latents: Latents, start: Array) -> LikelihoodFunction:
     size = latents.structure.size
-    z = jax.random.normal(jax.random.key(19), (PROBES, size))
+    z = jnp.asarray(np.random.default_rng(19).standard_normal((PROBES, size)))
     parts = _Parts(latents, start, z, fitting_draws(size))
     return LikelihoodFunction(
         start,
@@ -253,14 +254,17 @@ def _adapt(parts: _Parts, theta: np.ndarray, known: Any) -> LikelihoodFunction:
         return function
     hessian = _differences(parts, theta, there)
     latents = parts.latents
-    top, gaussian = _maximum_by_draws(latents, theta, hessian, there.mode, parts.fitting)
+    top = maximum_by_draws(latents, theta, hessian, there.mode, parts.fitting)
 
     def by_draws(theta: np.ndarray, known: Any) -> Local:
-        drawn = weigh(latents, jnp.asarray(theta), gaussian, CLIMBING_DRAWS, 1)
-        onwards = StructuredStart(gaussian.mean[None], theta, drawn.score, hessian, gaussian)
+        at, count = jnp.asarray(theta), top.num_draws
+        drawn = weigh(latents, at, top.gaussian, count, CLIMBING_SEED)
+        onwards = StructuredStart(
+            top.gaussian.mean[None], theta, drawn.score, hessian, top.gaussian, num_draws=count
+        )
         return Local(drawn.log_likelihood, drawn.score, hessian, onwards)
 
-    return function._replace(evaluate_finely=by_draws, top=top, negligible=NEAR**2)
+    return function._replace(evaluate_finely=by_draws, top=top.theta, negligible=NEAR**2)
 
 
 def _nearest(parts: _Parts, theta: np.ndarray, known: Any, mode: Mode) -> Gaussian:
@@ -273,55 +277,18 @@ def _describe(parts: _Parts, theta: np.ndarray, known: Any) -> StructuredLikelih
     if _is_gaussian(parts, theta, there.mode):
         return _exact(structure, there.mode, there.value, np.zeros((len(theta),) * 2))
     gaussian = _nearest(parts, theta, known, there.mode)
-    drawn = weigh(parts.latents, jnp.asarray(theta), gaussian, DRAWS, 2)
-    if drawn.error > GOOD_ERROR:
-        more = DRAWS * min(MOST_DRAWS // DRAWS, math.ceil((drawn.error / GOOD_ERROR) ** 2))
-        drawn = weigh(parts.latents, jnp.asarray(theta), gaussian, more, 2)
-    return StructuredLikelihood(
-        log_likelihood=drawn.log_likelihood,
-        error=drawn.error,
-        mean=drawn.mean[None],
-        sd=drawn.sd[None],
-        undefined=drawn.num_undefined / len(drawn.logs),
-        structure=structure.words,
-        laplace=there.value,
-        num_draws=len(drawn.logs),
-        effective_draws=drawn.effective_draws,
-        pareto_k=drawn.pareto_k,
-        # That of the draws that were climbed, which are fewer.
-        score_covariance=drawn.score_covariance * len(drawn.logs) / CLIMBING_DRAWS,
-    )
+    climbed = known.num_draws if isinstance(known, StructuredStart) else 0
+    return value_by_draws(parts.latents, theta, gaussian, there.value, climbed or CLIMBING_DRAWS)
 
 
 def _draw(parts: _Parts, theta: np.ndarray, known: Any, key: Key, count: int) -> np.ndarray:
     mode, latents = _at(parts, theta, known).mode, parts.latents
     if _is_gaussian(parts, theta, mode):
-        z = jax.random.normal(key, (count, latents.structure.size))
-        return np.asarray(mode.x[None] + latents.structure.factors.unwhiten(mode.factor, z))
+        z = jnp.asarray(generator_of(key).standard_normal((count, latents.structure.size)))
+        away = latents.structure.factors.unwhiten(mode.factor, z)
+        return np.asarray(mode.x)[None] + np.asarray(away)
     gaussian = _nearest(parts, theta, known, mode)
     return resampled(latents, jnp.asarray(theta), gaussian, key, count)
-
-
-def _maximum_by_draws(
-    latents: Latents, theta: np.ndarray, hessian: np.ndarray, mode: Mode, fitting: Array
-) -> tuple[np.ndarray, Gaussian]:
-    """From Laplace's maximum to the likelihood's own, and the Gaussian nearest to the posterior.
-
-    Very many latents tell theta well, so that a Gaussian suits its own theta and few others:
-    Newton's steps with the score by weighted draws, and a Gaussian for each.
-    """
-    at, gaussian = theta, best_gaussian(latents, jnp.asarray(theta), mode, fitting)
-    for _ in range(ROUNDS):
-        score = weigh(latents, jnp.asarray(at), gaussian, CLIMBING_DRAWS, 1).score
-        step = np.linalg.lstsq(-hessian, score)[0]
-        if not np.all(np.isfinite(step)):
-            break
-        errors = np.sqrt(np.abs(np.diag(hessian))) * np.abs(step)
-        at = at + step / max(1.0, float(errors.max()))
-        gaussian = best_gaussian(latents, jnp.asarray(at), gaussian, fitting)
-        if errors.max() < NEAR:
-            break
-    return at, gaussian
 
 
 def _exact(

@@ -20,7 +20,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 from scipy import sparse
 
-from marginax._core.factors import FUNCTIONS, Factors, choose
+from marginax._core.factors import FUNCTIONS, Factors, Raised, choose, raised
 from marginax._core.programs import Program
 from marginax._core.sparsity import Dense, Pattern, hessian_pattern, hessian_values
 from marginax._core.sparsity.gathered import Gathered, gathered, product
@@ -58,6 +58,8 @@ class Structure(NamedTuple):
         maps: of this data set.
         curvature: `curvature(theta, x, data, maps)`, the values of H on the pattern.
         weighted: `weighted(theta, x, data, maps, weights)`, their weighted sum.
+        lift: `lift(entries, share)`, a factor of H with its diagonal raised until there is one: see
+            `raised`.
         words: all this in one line.
         identity: what other processes, too, know it by; None if nothing tells: see `LogJoint`.
     """
@@ -68,6 +70,7 @@ class Structure(NamedTuple):
     maps: Maps
     curvature: Callable[[Array, Array, Any, Maps], Float[Array, " entries"]]
     weighted: Callable[[Array, Array, Any, Maps, Array], Float[Array, ""]]
+    lift: Callable[[Array, Array], Raised]
     words: str
     identity: str | None = None
 
@@ -84,13 +87,15 @@ class Structure(NamedTuple):
         def kept(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
             return Program(function, None if identity is None else f"{identity} {name}")
 
-        factors = self.factors
+        factors, lift = self.factors, self.lift
         if factors.traceable:
             each: dict[str, Any] = {name: kept(name, getattr(factors, name)) for name in FUNCTIONS}
             factors = factors._replace(**each)
+            lift = kept("lift", self.lift)
         return self._replace(
             factors=factors,
             curvature=kept("curvature", self.curvature),
+            lift=lift,
             identity=identity,
         )
 
@@ -134,6 +139,7 @@ def find_structure(
     theta: np.ndarray,
     data: Any,
     kind: str | None = None,
+    identity: str | None = None,
 ) -> Structure | str:
     """The structure of a density's curvature; or why it has none, in a sentence.
 
@@ -143,6 +149,7 @@ def find_structure(
         theta: around this.
         data: handed on; indices in it decide which latents meet.
         kind: of factors, if the user wants another than the cheapest.
+        identity: of the model together with its data, by which other processes find its programs.
     """
     size = len(start)
     unknown = jax.ShapeDtypeStruct(np.shape(theta), start.dtype)
@@ -169,7 +176,12 @@ def find_structure(
 
     factors = choose(pattern.rows, pattern.cols, size, kind=kind)
     words = f"{size:,} latents, {pattern.nonzeros:,} non-zeros, {factors.words}"
-    found = Structure(size, pattern, factors, maps, curvature, weighted, words)
+
+    def lift(entries: Array, share: Array) -> Raised:
+        return raised(factors, entries, share=share)
+
+    found = Structure(size, pattern, factors, maps, curvature, weighted, lift, words)
+    found = found.known_as(identity)
     return _proof_read(found, density, start, theta, data) or found
 
 
@@ -214,7 +226,6 @@ def _proof_read(
 ) -> str | None:
     """Whether products of the whole Hessian are those of the entries: a sentence if not."""
     rng = np.random.default_rng(0)
-    values = jax.jit(found.curvature)
     for _ in range(CHECKS):
         x = jnp.asarray(np.asarray(start) + 0.5 * rng.standard_normal(found.size), start.dtype)
         at = jnp.asarray(theta + 0.1 * rng.standard_normal(np.shape(theta)), start.dtype)
@@ -222,7 +233,7 @@ def _proof_read(
             lambda x, theta, data: -density(x, theta, data),
             found.pattern,
             [(x, at, data)],
-            values=lambda x, theta, data: values(theta, x, data, found.maps),
+            values=lambda x, theta, data: found.curvature(theta, x, data, found.maps),
         )
         if sentence is not None:
             return sentence

@@ -38,6 +38,7 @@ FUNCTIONS = (
     "positive",
 )
 OnColumns = Callable[[Any, Float[Array, "n k"]], Float[Array, "n k"]]
+AT_ONCE = 128  # vectors: a border takes a number for each of its entries and every vector
 FIRST, GROWTH, MOST = 1e-3, 4.0, 24  # 1e-3 * 4**24 is beyond any sum of a row
 
 
@@ -128,8 +129,17 @@ def _rowwise(values: Float[Array, " nnz"], x: Float[Array, "*k n"]) -> Float[Arr
 def on_columns(function: OnColumns) -> Callable[[Any, Any], Any]:
     """A function of a factor and columns [n, k] as one of x [n] or [k, n], compiled."""
 
+    def of_rows(factor: PyTree, rows: Float[Array, "k n"]) -> Float[Array, "k n"]:
+        return function(factor, rows.T).T
+
     def on_vectors(factor: PyTree, x: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
-        return function(factor, x.reshape(-1, x.shape[-1]).T).T.reshape(x.shape)
+        rows = x.reshape(-1, x.shape[-1])
+        if len(rows) <= AT_ONCE:
+            return of_rows(factor, rows).reshape(x.shape)
+        padded = jnp.pad(rows, ((0, -len(rows) % AT_ONCE), (0, 0)))
+        some = padded.reshape(-1, AT_ONCE, x.shape[-1])
+        done = jax.lax.map(lambda part: of_rows(factor, part), some)
+        return done.reshape(padded.shape)[: len(rows)].reshape(x.shape)
 
     return jax.jit(on_vectors)
 
