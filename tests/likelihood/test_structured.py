@@ -148,9 +148,15 @@ def test_weighted_draws_give_the_likelihood_with_its_error(volatility):
     # bias, of the mean of ten, beyond four of its errors.
     assert np.sum(np.abs(off) < 2 * stated) >= 9
     assert abs(off.mean()) < 4 * stated.mean() / np.sqrt(10)
-    # Mode and curvature: fewer effective draws, and a value that is off by itself.
-    plain = weigh(latents, theta, Gaussian(mode.x, mode.entries, mode.factor), 2048, 0)
-    assert found[0].effective_draws > 2 * plain.effective_draws
+    # Mode and curvature: weights of several times the variance, and a value that is off by itself.
+    at_mode = Gaussian(mode.x, mode.entries, mode.factor)
+    plain = [weigh(latents, theta, at_mode, 2048, seed) for seed in range(10)]
+    variance = [np.mean([2048 / one.effective_draws - 1 for one in e]) for e in (found, plain)]
+    assert variance[1] > 3 * variance[0], variance
+    # Draws go on from those that there are.
+    more = weigh(latents, theta, gaussian, 4096, 0, found[0].chunks)
+    assert len(more.logs) == 4096 and np.array_equal(more.logs[:2048], found[0].logs)
+    assert more.error < 0.9 * found[0].error
     assert abs(laplace_value(latents, mode) - exact) > 3 * stated.mean()
 
 
