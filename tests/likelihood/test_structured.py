@@ -155,7 +155,8 @@ def test_weighted_draws_give_the_likelihood_with_its_error(volatility):
     assert variance[1] > 3 * variance[0], variance
     # Draws go on from those that there are.
     more = weigh(latents, theta, gaussian, 4096, 0, found[0].chunks)
-    assert len(more.logs) == 4096 and np.array_equal(more.logs[:2048], found[0].logs)
+    assert len(more.logs) == 4096
+    assert np.array_equal(more.logs[:2048], found[0].logs)
     assert more.error < 0.9 * found[0].error
     assert abs(laplace_value(latents, mode) - exact) > 3 * stated.mean()
 

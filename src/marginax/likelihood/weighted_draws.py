@@ -100,7 +100,7 @@ def weigh(
         latents: of the problem.
         theta: flat, on the reals.
         gaussian: to draw from.
-        num_draws: an even number, those before included.
+        num_draws: at least so many, those before included.
         seed: of the draws; the same for all theta, so that what is found is smooth in it.
         before: chunks that there are, of the same theta, Gaussian and seed.
     """
@@ -112,6 +112,8 @@ def weigh(
         - float(structure.factors.log_determinant(gaussian.factor)) / 2
     )
     size = max(2, min(num_draws, NUMBERS // structure.size) // 2 * 2)
+    if before:  # of one size, for which the programs are compiled
+        size = len(before[0].logs)
     chunks = list(before)
     while sum(len(chunk.logs) for chunk in chunks) < num_draws:
         random = np.random.default_rng((seed, len(chunks)))
