@@ -38,6 +38,7 @@ class Latents(NamedTuple):
         complete: `complete(theta, x, data, maps, weights)`, minus the Hessian in theta of
             l - sum(weights H) / 2.
         values: `values(theta, xs, data)`, l at each of several x.
+        pulls: `pulls(theta, xs, data)`, grad_x l at each of several x.
         mixed: `mixed(theta, x, data, maps)`, the derivatives in theta of grad_x l and of H, a row
             for every parameter.
         bend: `bend(entries, xs)`, the products of several matrices on the pattern with several x.
@@ -57,6 +58,7 @@ class Latents(NamedTuple):
     cross: Any
     complete: Any
     values: Any
+    pulls: Any
     mixed: Any
     bend: Any
     stein_scores: Any
@@ -87,6 +89,7 @@ def latents_of(blocks: Blocks, structure: Structure) -> Latents:
         cross=compiled("cross", partial(_cross, density)),
         complete=compiled("complete", partial(_complete, density, structure)),
         values=compiled("values", jax.vmap(density, (None, 0, None))),
+        pulls=compiled("pulls", partial(_pulls, density)),
         mixed=compiled("mixed", partial(_mixed, density, structure)),
         bend=compiled("bend", bend),
         stein_scores=compiled("stein_scores", partial(_stein_scores, density)),
@@ -129,6 +132,10 @@ def _complete(
         return density(theta, x, data) - bent / 2
 
     return -jax.hessian(expected)(theta)
+
+
+def _pulls(density: Density, theta: Array, xs: Array, data: Any) -> Array:
+    return jax.lax.map(lambda x: jax.grad(density, 1)(theta, x, data), xs, batch_size=BATCH)
 
 
 def _mixed(

@@ -109,7 +109,7 @@ def independent_draws(draw: Callable[[int], np.ndarray], size: int) -> Posterior
     """Draws of one block that need no chains: `draw(count)`, [count, size]."""
     num_chains, num_draws = _room(size)
     draws = draw(num_chains * num_draws).reshape(num_chains, num_draws, 1, size)
-    return _judged(draws, 1.0, "Independent draws by their weights")
+    return _judged(draws, 1.0, "Draws by their weights")
 
 
 def prepare_draws(problem: Problem) -> None:

@@ -23,8 +23,8 @@ __all__ = ["CLIMBING_DRAWS", "CLIMBING_SEED", "NEAR", "Top", "maximum_by_draws",
 CLIMBING_SEED, VALUE_SEED = 1, 2
 # Draws by which the estimate is found, for an error of no more than this in standard errors, and at
 # most; and those by which the likelihood is, likewise.
-CLIMBING_DRAWS, GOOD_ESTIMATE, MOST_CLIMBING = 2048, 0.015, 16_384
-DRAWS, GOOD_ERROR, MOST_DRAWS = 8192, 0.02, 65_536
+CLIMBING_DRAWS, GOOD_ESTIMATE, MOST_CLIMBING = 1000, 0.015, 16_000
+DRAWS, GOOD_ERROR, MOST_DRAWS = 2000, 0.02, 32_000
 NEAR = 0.01  # a step that is much less than draws can tell, in standard errors
 ROUNDS = 6  # of Newton steps
 

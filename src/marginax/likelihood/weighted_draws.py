@@ -1,7 +1,7 @@
-r"""Weighted draws from the Gaussian nearest to the posterior, and what they say of theta.
+r"""Weighted draws of very many latents, and what they say of theta.
 
-The draws are fresh: those by which the Gaussian was fitted would make it look too good. They come
-with their mirror images, in chunks of which only sums are kept.
+The draws are ends of paths that begin at the nearest Gaussian (`annealed_paths`); they come with
+their mirror images, in chunks of which only sums are kept.
 
 The score of theta is a sum over all latents, and noisy. By Stein's identity, for any field phi,
 E[phi' grad_x l + div phi | y] = 0; with b and D a parameter's derivatives of grad_x l and of H,
@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Array
 
 from marginax._core.random_numbers import generator_of
+from marginax.likelihood.annealed_paths import KICKS, even_paths
 from marginax.likelihood.best_gaussian import Gaussian
 from marginax.likelihood.importance_weights import pareto_k
 from marginax.likelihood.laplace import in_both_halves
@@ -26,8 +27,8 @@ from marginax.typing import Key
 
 __all__ = ["Chunk", "Weights", "resampled", "weigh"]
 
-NUMBERS = 4_000_000  # of draws held at a time
-OF_MANY = 8
+NUMBERS = 2_000_000  # of draws held at a time
+TO_CHOOSE_FROM = 16  # the first of a chain
 
 
 class Chunk(NamedTuple):
@@ -39,6 +40,7 @@ class Chunk(NamedTuple):
         mean: of their latents by these weights.
         variance: likewise.
         num_undefined: draws at which the density was NaN.
+        kicks: of their paths.
     """
 
     logs: np.ndarray
@@ -46,6 +48,7 @@ class Chunk(NamedTuple):
     mean: np.ndarray
     variance: np.ndarray
     num_undefined: int
+    kicks: int
 
 
 class Weights(NamedTuple):
@@ -112,26 +115,33 @@ def weigh(
         - float(structure.factors.log_determinant(gaussian.factor)) / 2
     )
     size = max(2, min(num_draws, NUMBERS // structure.size) // 2 * 2)
+    kicks = KICKS
     if before:  # of one size, for which the programs are compiled
-        size = len(before[0].logs)
+        size, kicks = len(before[0].logs), before[-1].kicks
     chunks = list(before)
     while sum(len(chunk.logs) for chunk in chunks) < num_draws:
         random = np.random.default_rng((seed, len(chunks)))
-        half = random.standard_normal((size // 2, structure.size))
-        z = jnp.asarray(np.concatenate([half, -half]))
-        away = structure.factors.unwhiten(gaussian.factor, z)
+        u, v = (_mirrored(random, size // 2, structure.size) for _ in range(2))
+        away, logs, kicks = even_paths(latents, theta, gaussian, (u, v), kicks)
         values, scores, of_latents, fields = latents.stein_scores(
             theta, gaussian.mean, latents.data, away
         )
-        logs = values + jnp.sum(z**2, axis=1) / 2 + constant
+        logs = logs + np.asarray(values) + constant
         # phi' grad_x l = (S f)' grad_x l = f' (S grad_x l): one solve for all parameters.
         pulled = structure.factors.solve(gaussian.factor, of_latents)
         scores = scores + jnp.einsum("kpn,kn->kp", fields, pulled) + divergence[None]
-        chunks.append(_chunk(np.asarray(logs), np.asarray(scores), np.asarray(gaussian.mean), away))
+        chunks.append(_chunk(logs, np.asarray(scores), np.asarray(gaussian.mean), away, kicks))
     return _summed(tuple(chunks))
 
 
-def _chunk(logs: np.ndarray, scores: np.ndarray, center: np.ndarray, away: Array) -> Chunk:
+def _mirrored(random: np.random.Generator, count: int, size: int) -> Array:
+    half = random.standard_normal((count, size))
+    return jnp.asarray(np.concatenate([half, -half]))
+
+
+def _chunk(
+    logs: np.ndarray, scores: np.ndarray, center: np.ndarray, away: Array, kicks: int
+) -> Chunk:
     undefined = np.isnan(logs)
     logs = np.where(undefined, -np.inf, logs)
     share = np.exp(logs - logs.max()) if np.isfinite(logs.max()) else np.zeros(len(logs))
@@ -140,7 +150,7 @@ def _chunk(logs: np.ndarray, scores: np.ndarray, center: np.ndarray, away: Array
     mean = share @ x
     variance = np.maximum(share @ x**2 - mean**2, 0)  # x is away from the middle already
     scores = np.where(np.isfinite(scores), scores, 0.0)
-    return Chunk(logs, scores, center + mean, variance, int(undefined.sum()))
+    return Chunk(logs, scores, center + mean, variance, int(undefined.sum()), kicks)
 
 
 def _summed(chunks: tuple[Chunk, ...]) -> Weights:
@@ -182,7 +192,9 @@ def _pairs(values: np.ndarray) -> np.ndarray:
 def resampled(
     latents: Latents, theta: Array, gaussian: Gaussian, key: Key, count: int
 ) -> np.ndarray:
-    """Draws of the posterior: of eight times as many, each as often as its weight says.
+    """Draws of the posterior: a chain of Metropolis and Hastings whose proposals are paths' ends.
+
+    Weights that are all but equal make nearly all of them independent draws.
 
     Args:
         latents: of the problem.
@@ -191,13 +203,28 @@ def resampled(
         key: of the draws.
         count: how many.
     """
-    structure, kept, random = latents.structure, [], generator_of(key)
-    each = max(1, min(count, NUMBERS // (OF_MANY * structure.size)))
-    for _ in range(-(-count // each)):
-        z = jnp.asarray(random.standard_normal((OF_MANY * each, structure.size)))
-        xs = gaussian.mean[None] + structure.factors.unwhiten(gaussian.factor, z)
-        logs = np.asarray(latents.values(theta, xs, latents.data) + jnp.sum(z**2, axis=1) / 2)
-        logs = np.where(np.isnan(logs), -np.inf, logs)
-        chosen = np.argmax(logs + random.gumbel(size=(each, len(logs))), axis=1)
-        kept.append(np.asarray(xs[chosen]))
-    return np.concatenate(kept)[:count]
+    random, kicks, size = generator_of(key), KICKS, latents.structure.size
+    ends: list[np.ndarray] = []
+    logs = np.zeros(0)
+    total = count + TO_CHOOSE_FROM
+    each = max(1, min(total, NUMBERS // size))
+    while len(logs) < total:
+        u, v = (jnp.asarray(random.standard_normal((each, size))) for _ in range(2))
+        away, more, kicks = even_paths(latents, theta, gaussian, (u, v), kicks)
+        x = gaussian.mean[None] + away
+        ends.append(np.asarray(x))
+        logs = np.append(logs, more + np.asarray(latents.values(theta, x, latents.data)))
+    logs = np.where(np.isnan(logs), -np.inf, logs)
+    first = np.argmax(logs[:TO_CHOOSE_FROM] + random.gumbel(size=TO_CHOOSE_FROM))
+    chain = _accepted(logs, int(first), random.random(len(logs)))
+    return np.concatenate(ends)[chain[TO_CHOOSE_FROM:total]]
+
+
+def _accepted(logs: np.ndarray, now: int, uniform: np.ndarray) -> np.ndarray:
+    """Which proposal the chain is at after each."""
+    at = np.empty(len(logs), int)
+    for proposed in range(len(logs)):
+        if proposed >= TO_CHOOSE_FROM and np.log(uniform[proposed]) < logs[proposed] - logs[now]:
+            now = proposed
+        at[proposed] = now
+    return at
