@@ -10,6 +10,7 @@ What A is, and how V is stored, is the business of an `Interior`: `small_units` 
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -22,6 +23,8 @@ from marginax._core.factors.dense import dense_cost, inverse_of
 from marginax._core.linalg import cholesky, lower_solve, matmul
 
 __all__ = ["Arrow", "Interior", "Split", "arrow_factors", "split"]
+
+NUMBERS, FEW = 10_000_000, 16
 
 
 class Split(NamedTuple):
@@ -120,6 +123,8 @@ def split(pattern: Pattern, border: Int[np.ndarray, " b"]) -> Split:
 def arrow_factors(pattern: Pattern, parts: Split, interior: Interior) -> Factors:
     """Factors by elimination of the interior."""
     size = len(parts.border)
+    # V is sparse: its product takes a number for each of its entries and every vector.
+    columns = partial(on_columns, at_once=max(FEW, NUMBERS // max(1, len(parts.across))))
 
     def factor(values: Float[Array, " nnz"]) -> Arrow:
         inner = interior.factor(values[parts.own], values[parts.across])
@@ -164,16 +169,16 @@ def arrow_factors(pattern: Pattern, parts: Split, interior: Interior) -> Factors
         traceable=True,
         cost=interior.cost + dense_cost(size),
         factor=jax.jit(factor),
-        solve=on_columns(lambda f, b: unwhiten(f, half_solve(f, b))),
-        half_solve=on_columns(half_solve),
+        solve=columns(lambda f, b: unwhiten(f, half_solve(f, b))),
+        half_solve=columns(half_solve),
         log_determinant=jax.jit(
             lambda f: (
                 interior.log_determinant(f.interior) + 2 * jnp.sum(jnp.log(jnp.diagonal(f.border)))
             )
         ),
         inverse_on_pattern=jax.jit(inverse_on_pattern),
-        whiten=on_columns(whiten),
-        unwhiten=on_columns(unwhiten),
+        whiten=columns(whiten),
+        unwhiten=columns(unwhiten),
         positive=jax.jit(
             lambda f: interior.positive(f.interior) & all_positive(jnp.diagonal(f.border))
         ),

@@ -38,7 +38,6 @@ FUNCTIONS = (
     "positive",
 )
 OnColumns = Callable[[Any, Float[Array, "n k"]], Float[Array, "n k"]]
-AT_ONCE = 128  # vectors: a border takes a number for each of its entries and every vector
 FIRST, GROWTH, MOST = 1e-3, 4.0, 24  # 1e-3 * 4**24 is beyond any sum of a row
 
 
@@ -126,18 +125,23 @@ def _rowwise(values: Float[Array, " nnz"], x: Float[Array, "*k n"]) -> Float[Arr
     return jnp.broadcast_to(values, (*x.shape[:-1], *values.shape))
 
 
-def on_columns(function: OnColumns) -> Callable[[Any, Any], Any]:
-    """A function of a factor and columns [n, k] as one of x [n] or [k, n], compiled."""
+def on_columns(function: OnColumns, at_once: int | None = None) -> Callable[[Any, Any], Any]:
+    """A function of a factor and columns [n, k] as one of x [n] or [k, n], compiled.
+
+    Args:
+        function: of a factor and columns.
+        at_once: the most columns that it is given at a time, where each takes much memory.
+    """
 
     def of_rows(factor: PyTree, rows: Float[Array, "k n"]) -> Float[Array, "k n"]:
         return function(factor, rows.T).T
 
     def on_vectors(factor: PyTree, x: Float[Array, "*k n"]) -> Float[Array, "*k n"]:
         rows = x.reshape(-1, x.shape[-1])
-        if len(rows) <= AT_ONCE:
+        if at_once is None or len(rows) <= at_once:
             return of_rows(factor, rows).reshape(x.shape)
-        padded = jnp.pad(rows, ((0, -len(rows) % AT_ONCE), (0, 0)))
-        some = padded.reshape(-1, AT_ONCE, x.shape[-1])
+        padded = jnp.pad(rows, ((0, -len(rows) % at_once), (0, 0)))
+        some = padded.reshape(-1, at_once, x.shape[-1])
         done = jax.lax.map(lambda part: of_rows(factor, part), some)
         return done.reshape(padded.shape)[: len(rows)].reshape(x.shape)
 
