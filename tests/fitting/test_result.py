@@ -112,7 +112,7 @@ def test_save_and_load(fitted, tmp_path):
 
 
 def test_a_dataframe_has_names_and_ratios(fitted):
-    plain, ratios = fitted.to_dataframe(), fitted.to_dataframe(exp=True)
+    plain, ratios = fitted.table(), fitted.table(exp=True)
     assert list(plain["parameter"]) == list(fitted.names)
     np.testing.assert_allclose(plain["estimate"], fitted.estimates)
     np.testing.assert_allclose(plain["z"], fitted.estimates / fitted.standard_errors)

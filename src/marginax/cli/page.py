@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from marginax.fitting.result import Fit
-from marginax.fitting.tables import FitTable, verdict
+from marginax.fitting.tables import SummaryTable, verdict
 
 __all__ = ["Panel", "page"]
 
@@ -38,7 +38,7 @@ def page(
         panels: of the figure.
         skipped: sentences about files that could not be written.
     """
-    table = fit.table()
+    table = fit.summary_table()
     template = files("marginax.cli").joinpath("report.html").read_text(encoding="utf-8")
     parts = {
         "title": escape(f"{summary['title']}, fitted to {Path(summary['data']).name}"),
@@ -63,7 +63,7 @@ def _verdict(fit: Fit) -> str:
     return f'<div class="verdict bad"><b>{words}</b><ul>{items}</ul></div>'
 
 
-def _estimates(table: FitTable) -> str:
+def _estimates(table: SummaryTable) -> str:
     """The table of parameters; every column has a class, by which the page may hide it."""
     kinds = [f'class="column-{column.key}"' for column in table.columns]
     top = "".join(
@@ -81,7 +81,7 @@ def _estimates(table: FitTable) -> str:
     )
 
 
-def _likelihood(table: FitTable) -> str:
+def _likelihood(table: SummaryTable) -> str:
     if table.fact("log_likelihood") is None:
         return "<p>The log likelihood was not computed.</p>"
     return _facts((fact.title, _minus(fact.text)) for fact in table.facts)

@@ -97,7 +97,7 @@ def write_results(
 
 def summary_of(fit: Fit, about: Mapping[str, Any]) -> dict[str, Any]:
     """The numbers of a fit as plain JSON; null is what has no finite value."""
-    table = fit.table()
+    table = fit.summary_table()
     facts = dict.fromkeys(("log_likelihood", "aic", "bic", "log_likelihood_by"))
     facts |= {fact.key: fact.value for fact in table.facts}
     error = None if fit.likelihood is None else fit.likelihood.error

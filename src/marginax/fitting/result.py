@@ -23,7 +23,7 @@ from marginax.fitting.latents import (
     theta_draws,
 )
 from marginax.fitting.saving import read_fit, write_fit
-from marginax.fitting.tables import FitTable, as_dataframe, fit_table, summary_text
+from marginax.fitting.tables import SummaryTable, as_dataframe, summary_table, summary_text
 from marginax.fitting.uncertainty import (
     LikelihoodRatio,
     delta_method,
@@ -289,12 +289,7 @@ class Fit:
         """Reads what `save` wrote; the problem must be the one it was made with."""
         return cls(**read_fit(path, problem))
 
-    def table(self, level: float = 0.95) -> FitTable:
-        """Everything that summaries say, as rows and facts: for text, HTML and JSON alike."""
-        with kept_on_disk():
-            return fit_table(self, level)
-
-    def to_dataframe(self, *, exp: bool = False, level: float = 0.95) -> Any:
+    def table(self, *, exp: bool = False, level: float = 0.95) -> Any:
         """The parameters as a pandas DataFrame: estimate, standard error, z, p, interval.
 
         Args:
@@ -303,11 +298,17 @@ class Fit:
                 as they are.
             level: of the intervals.
         """
-        return as_dataframe(self.table(level).rows, parameter_table.is_free(self.problem), exp)
+        rows = self.summary_table(level).rows
+        return as_dataframe(rows, parameter_table.is_free(self.problem), exp)
 
     def summary(self) -> str:
         """The table a statistician expects, and one clear line."""
         return summary_text(self)
+
+    def summary_table(self, level: float = 0.95) -> SummaryTable:
+        """Everything that summaries say, as rows and facts: for text, HTML and JSON alike."""
+        with kept_on_disk():
+            return summary_table(self, level)
 
     def __repr__(self) -> str:
         return self.summary()
