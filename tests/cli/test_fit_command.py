@@ -64,7 +64,9 @@ def test_a_template_from_new_to_the_report(monkeypatch):
 
     page = (out / "report.html").read_text()
     assert "Converged, 3 starts agree." in page
-    assert page.count("data:image/png;base64,") == 4
+    pictures = re.findall(r'<img alt="([^"]+)" src="data:image/png;base64,', page)
+    assert pictures == ["Estimates", "Random effects: latent", "Paths of θ from 1 start"]
+    assert "prefers-color-scheme: dark" in page
     assert "<!-- " not in page
     assert not re.search(r"(src|href)=\"(?!data:|#)", page)  # nothing is fetched
 
