@@ -73,7 +73,11 @@ def import_ahead() -> None:
 
 
 def write_results(
-    fit: Fit, about: Mapping[str, Any], out: Path, say: Callable[[], None] = lambda: None
+    fit: Fit,
+    about: Mapping[str, Any],
+    out: Path,
+    say: Callable[[], None] = lambda: None,
+    draw: Callable[[], Any] | None = None,
 ) -> list[str]:
     """Writes everything there is to a folder.
 
@@ -82,6 +86,7 @@ def write_results(
         about: what was fitted to what, with which versions.
         out: the folder.
         say: called as soon as the fit itself is written, which no table or drawing can then lose.
+        draw: makes the figure; `fit.plot` by default.
 
     Returns:
         Sentences about what could not be written.
@@ -98,7 +103,7 @@ def write_results(
         skipped += _try("posterior.nc", lambda: _write_posterior(fit, out / "posterior.nc"))
     panels: list[Panel] = []
     skipped += _try(
-        "figure.png", lambda: panels.extend(write_figure(fit.plot(), out / "figure.png"))
+        "figure.png", lambda: panels.extend(write_figure((draw or fit.plot)(), out / "figure.png"))
     )
     html = page(fit, summary, panels, skipped)
     write_whole(out / "report.html", lambda partial: partial.write_text(html, encoding="utf-8"))
