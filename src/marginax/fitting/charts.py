@@ -23,7 +23,7 @@ from marginax.interop.drawing import (
 
 __all__ = ["Interval", "effects_panel", "estimates_panel", "residuals_panel", "series_panel"]
 
-SHARE, EMPTY = 16, 0.5  # of an axis: the shortest interval, and the longest part with nothing on it
+SHARE, EMPTY = 20, 0.5  # of an axis: the shortest interval, and the longest part with nothing on it
 NEAR = 2.0  # widths of an interval: a reference that is further away is not drawn for its sake
 MOST_ROWS, MOST_TEXTS = 60, 20  # of estimates; with their numbers in words
 MOST_LEVELS = 40  # of random effects with labels; of more, the lowest and the highest
