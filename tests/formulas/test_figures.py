@@ -101,6 +101,14 @@ def test_levels_of_a_column_stand_side_by_side(fit):
         fit.plot_predictions("g")
 
 
+def test_a_coded_column_has_values_only_at_its_codes():
+    # Between codes there is no coefficient: a smooth curve was an error.
+    coded = TABLE.assign(week=np.arange(96) % 16)
+    fit = mx.mixed("y ~ C(week) + (1 | g)", coded)
+    (ax,) = fit.plot_predictions().axes
+    assert len(line(ax, "mean").get_xdata()) == 16
+
+
 def test_binary_data_are_shares_and_their_band_is_of_chances(fit):
     binary = as_successes(fit)
     (ax,) = binary.plot_predictions("x").axes

@@ -26,11 +26,12 @@ from marginax.interop.drawing import (
     shortened,
 )
 
-__all__ = ["curve_panel"]
+__all__ = ["curve_panel", "num_simulated"]
 
 POINTS, ROWS, DRAWS = 60, 50, 10_000  # along the column; of the data; of both and new levels
 FEW = 12  # values of a column that are taken as they are
 MOST_LINES = 30  # levels with a line each
+MOST_VALUES = 4_000_000  # simulated, in all
 
 
 class Curve(NamedTuple):
@@ -67,13 +68,18 @@ def curve_panel(fit: Any, x: str | None) -> Panel:
     response = fit.design.response
     if x is None:
         group = fit.design.columns.groups[0].codes
-        made = fit.simulate(400, seed=0)
+        made = fit.simulate(num_simulated(fit), seed=0)
         return predictions_panel(
             Predicted(made, response.values, None, group, (response.name, "x"))
         )
     curve = _curve(fit, x)
     title = f"{shortened(response.name, 30)} along {shortened(x)}"
     return Panel(title, 3.6, lambda part: _draw(fit, curve, part))
+
+
+def num_simulated(fit: Any) -> int:
+    """How many data sets to simulate: fewer of very many rows, for the memory's sake."""
+    return int(np.clip(MOST_VALUES // fit.num_observations, 50, 400))
 
 
 def _columns(fit: Any) -> list[str]:
@@ -96,7 +102,8 @@ def _curve(fit: Any, x: str) -> Curve:
         values, at = np.array(levels, object), np.arange(len(levels), dtype=float)
     else:
         at = np.unique(np.asarray(frame[x], float))
-        at = at if len(at) <= FEW else np.linspace(at[0], at[-1], POINTS)
+        is_code = f"C({x}" in fit.formula.replace(" ", "")  # there is nothing between levels
+        at = at if is_code or len(at) <= FEW else np.linspace(at[0], at[-1], POINTS)
         values = at
     random = np.random.default_rng(0)  # the same numbers every time
     columns, count = _with_rows(fit, x, values, random)

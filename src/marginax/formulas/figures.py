@@ -9,7 +9,7 @@ import numpy as np
 
 from marginax.fitting.charts import Interval, effects_panel, estimates_panel, residuals_panel
 from marginax.fitting.predictive import quantile_residuals
-from marginax.formulas.curves import curve_panel
+from marginax.formulas.curves import curve_panel, num_simulated
 from marginax.interop.drawing import Panel, figure_of
 
 __all__ = [
@@ -84,7 +84,7 @@ def _residuals(fit: Any) -> Panel:
     values = fit.design.response.values
     if fit.family.name == "gaussian" or np.any(values != np.round(values)):
         return residuals_panel(at, fit.residuals("pearson"), "Pearson", where)
-    made = fit.simulate(250, seed=0, new_effects=False)
+    made = fit.simulate(num_simulated(fit), seed=0, new_effects=False)
     return residuals_panel(at, quantile_residuals(made, values), "quantile", where)
 
 
