@@ -81,6 +81,23 @@ def test_what_has_no_interval_is_a_ring_and_what_is_unbounded_is_said():
     assert len(rings) == 1
 
 
+def test_numbers_have_the_digits_that_intervals_tell_apart():
+    # A correlation of 0.99999 was "1 [1, 1]".
+    (ax,) = axes_of(estimates_panel([Interval("rho", 0.99999, 0.9999, 0.999999)]))
+    assert [text.get_text() for text in ax.texts] == ["0.99999 [0.9999, 0.999999]"]
+    left, right = ax.get_xlim()
+    shown = zip(ax.get_xticks(), ticks(ax.xaxis), strict=True)
+    words = [word for at, word in shown if left <= at <= right]
+    assert sum(map(len, words)) + 2 * len(words) <= 32  # which do not overlap
+
+
+def test_without_standard_errors_estimates_of_a_size_share_an_axis():
+    nan = math.nan
+    rows = [Interval(f"p{x}", x, nan, nan) for x in (1.0, 2.0, 5.0)]
+    (ax,) = axes_of(estimates_panel(rows))
+    assert len(ticks(ax.yaxis)) == 3
+
+
 def test_effects_are_sorted_with_labels_and_a_line_at_0():
     mean = np.array([1.0, -1.0, 0.2])
     panel = effects_panel("Intercept | site", ["a", "b", "c"], (mean, mean - 0.5, mean + 0.5))

@@ -81,6 +81,9 @@ def share_an_axis(rows: Sequence[Interval]) -> list[list[Interval]]:
 def _fit_together(rows: Sequence[Interval]) -> bool:
     if len({row.is_ratio for row in rows}) > 1:
         return False
+    if all(low == high for low, high in map(_ends, rows)):  # no intervals at all
+        sizes = [abs(row.estimate) for row in rows]
+        return bool(max(sizes) <= SHARE * min(sizes))
     reaches = sorted(_reach(row) for row in rows)
     ends = np.maximum.accumulate([high for _, high in reaches])
     axis = float(ends[-1]) - reaches[0][0]
@@ -129,7 +132,7 @@ def _draw_intervals(ax: Any, rows: Sequence[Interval], with_text: bool) -> None:
     ax.tick_params(axis="y", length=0)
     ax.set_ylim(len(rows) - 0.4, -0.6)
     ax.spines["left"].set_visible(False)
-    readable_ticks(ax.xaxis, 5)
+    readable_ticks(ax.xaxis, 5, room=30)
 
 
 def _draw_interval(ax: Any, place: int, row: Interval) -> None:
@@ -143,11 +146,15 @@ def _draw_interval(ax: Any, place: int, row: Interval) -> None:
 
 
 def _words(row: Interval) -> str:
+    """The numbers, with as many digits as the interval can tell apart."""
     if math.isnan(row.low) or math.isnan(row.high):
         return readable(row.estimate)
     if math.isinf(row.high - row.low):
         return f"{readable(row.estimate)}, unbounded"
-    return f"{readable(row.estimate)} [{readable(row.low)}, {readable(row.high)}]"
+    width, size = row.high - row.low, max(abs(row.low), abs(row.high))
+    digits = 3 if width <= 0 else min(max(3, math.ceil(math.log10(size / width)) + 2), 9)
+    x, low, high = (readable(x, digits) for x in (row.estimate, row.low, row.high))
+    return f"{x} [{low}, {high}]"
 
 
 def effects_panel(

@@ -6,6 +6,7 @@ Needs matplotlib (`pip install "marginax[plot]"`). Charts of plain numbers are i
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import jax
@@ -45,6 +46,7 @@ from marginax.model.parameter_table import displayed, is_free
 __all__ = ["given_predictions", "plot_estimates", "plot_fit", "plot_predictions", "plot_effects"]
 
 MOST_PATHS, MOST_EFFECTS = 6, 2  # in the figure of everything
+MOST_ALONE = 12  # random effects in a figure of their own
 DASHES = ("-", "--", ":", "-.")
 LONG = 60  # latents without groups: more are drawn in their order
 
@@ -57,7 +59,7 @@ def plot_fit(fit: Any, given: Predicted | None) -> Any:
         if given.observed is not None:
             panels.append(predictive_residuals(given))
     if fit.likelihood is not None or fit.draws is not None:
-        panels += list(_effects(fit, 0.95))[:MOST_EFFECTS]
+        panels += islice(_effects(fit, 0.95), MOST_EFFECTS)
     ratios = _stein_ratios(fit)
     right = bool(np.all((ratios >= LOW) & (ratios <= HIGH)))
     words = f"Particles: Stein ratio {_range(ratios)} of every latent (1 is right)."
@@ -80,8 +82,8 @@ def plot_estimates(fit: Any, names: Sequence[str] | None, exp: bool, level: floa
 
 
 def plot_effects(fit: Any, level: float) -> Any:
-    """The random effects alone, a panel for each."""
-    return figure_of(list(_effects(fit, level)), columns=3)
+    """The random effects alone, a panel for each, up to `MOST_ALONE`."""
+    return figure_of(list(islice(_effects(fit, level), MOST_ALONE)), columns=3)
 
 
 def plot_predictions(given: Predicted) -> Any:

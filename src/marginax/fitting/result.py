@@ -302,7 +302,13 @@ class Fit:
         return plot_estimates(self, names, exp, level)
 
     def plot_random_effects(self, level: float = 0.95) -> Any:
-        """A matplotlib figure: latents of the groups, sorted, with labels and a line at 0."""
+        """A matplotlib figure: latents of the groups, sorted, with labels and a line at 0.
+
+        A panel for each number of a group's latent, up to 12; without groups one for every leaf.
+
+        Args:
+            level: of the intervals.
+        """
         from marginax.fitting.plotting import plot_effects
 
         return plot_effects(self, level)

@@ -138,23 +138,47 @@ def readable(value: float, digits: int = 3) -> str:
     return text.replace("-", "−")
 
 
-def readable_ticks(axis: Any, count: int = 5) -> None:
-    """At most this many ticks, at round numbers, written out.
+def readable_ticks(axis: Any, count: int = 5, room: int = 40) -> None:
+    """At most this many ticks, at round numbers, written out; fewer where they are long.
 
     Args:
-        axis: `ax.xaxis` or `ax.yaxis`.
+        axis: `ax.xaxis` or `ax.yaxis`, with its limits.
         count: of ticks.
+        room: for how many letters a horizontal axis has room.
     """
-    from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter, NullLocator
+    from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 
     low, high = sorted(axis.get_view_interval())
-    if axis.get_scale() == "log" and high > 10 * low:
-        axis.set_major_locator(_log_ticks(low, high, count))
-    else:
-        axis.set_major_locator(MaxNLocator(count, steps=[1, 2, 2.5, 5, 10]))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: readable(value, 10)))
+    is_log = bool(axis.get_scale() == "log" and high > 10 * low)
+    locators = [_ticks(low, high, some, is_log) for some in range(count, 1, -1)]
+    if axis.axis_name == "y":
+        room = 1000
+    fitting = (one for one in locators if _letters(one, low, high) <= room)
+    axis.set_major_locator(next(fitting, locators[-1]))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: _tick_text(value)))
     axis.set_minor_locator(NullLocator())
     axis.set_minor_formatter(NullFormatter())
+
+
+def _ticks(low: float, high: float, count: int, is_log: bool) -> Any:
+    from matplotlib.ticker import MaxNLocator
+
+    return _log_ticks(low, high, count) if is_log else MaxNLocator(count, steps=[1, 2, 2.5, 5, 10])
+
+
+def _letters(locator: Any, low: float, high: float) -> int:
+    ticks = [tick for tick in locator.tick_values(low, high) if low <= tick <= high]
+    return sum(len(_tick_text(tick)) + 2 for tick in ticks)
+
+
+def _tick_text(value: float) -> str:
+    """A round number in full, or with a power of ten where that is much shorter."""
+    text = readable(value, 10)
+    if len(text) <= 6 or not value:
+        return text
+    front, _, power = f"{value:.9e}".partition("e")
+    short = f"{front.rstrip('0').rstrip('.')}e{int(power)}".replace("-", "−")
+    return short if len(short) < len(text) else text
 
 
 def _log_ticks(low: float, high: float, count: int) -> Any:
