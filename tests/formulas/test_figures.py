@@ -97,6 +97,9 @@ def test_the_band_holds_new_data(fit):
 def test_levels_of_a_column_stand_side_by_side(fit):
     (ax,) = fit.plot_predictions("kind").axes
     assert [text.get_text() for text in ax.get_xticklabels()] == ["a", "b"]
+    bars = [(bar.get_y(), bar.get_y() + bar.get_height()) for bar in ax.patches]
+    curve = curves._curve(fit, "kind")
+    np.testing.assert_allclose(bars, np.column_stack([curve.low, curve.high]))
     with pytest.raises(ValueError, match="no column 'g' among .*; there are x, kind"):
         fit.plot_predictions("g")
 

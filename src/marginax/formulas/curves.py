@@ -172,6 +172,8 @@ def _draw(fit: Any, curve: Curve, part: Any) -> None:
     if curve.levels:
         ax.set_xticks(curve.at, [shortened(level, 14) for level in curve.levels])
         ax.set_xlim(-0.5, len(curve.levels) - 0.5)
+    elif len(curve.at) == 2:
+        ax.set_xticks(curve.at)
     else:
         readable_ticks(ax.xaxis)
     ax.set_xlabel(curve.name)
@@ -182,8 +184,12 @@ def _draw(fit: Any, curve: Curve, part: Any) -> None:
 def _draw_curve(ax: Any, fit: Any, curve: Curve) -> None:
     at = curve.at
     if curve.levels or len(at) == 2:
-        ax.vlines(at, curve.low, curve.high, color=SKY, alpha=0.4, linewidth=34, label=curve.band)
-        ax.plot(at, curve.expected, "_", color=BLUE, markersize=34, mew=2.2, label="mean")
+        wide = 0.5 * float(at[1] - at[0])
+        ax.use_sticky_edges = False  # or a band that begins below 0 would touch the edge
+        heights = curve.high - curve.low
+        ax.bar(at, heights, wide, curve.low, color=SKY, alpha=0.4, label=curve.band)
+        ends = (at - wide / 2, at + wide / 2)
+        ax.hlines(curve.expected, *ends, color=BLUE, linewidth=2.2, label="mean", zorder=3)
     else:
         band = {"color": SKY, "alpha": 0.35, "linewidth": 0, "label": curve.band}
         ax.fill_between(at, curve.low, curve.high, **band)
@@ -198,8 +204,8 @@ def _draw_curve(ax: Any, fit: Any, curve: Curve) -> None:
     if response.trials is not None and np.all(trials == 1):
         x, y = _shares(x, y)
         label = f"share of {response.name}"
-    elif curve.levels:
-        x = x + np.random.default_rng(0).uniform(-0.15, 0.15, len(x))
+    elif curve.levels or len(at) == 2:  # beside each other: they would hide each other
+        x = x + 0.15 * (at[1] - at[0]) * np.random.default_rng(0).uniform(-1, 1, len(x))
     faint = float(np.clip(200 / len(x), 0.15, 0.8))
     ax.plot(x, y, "o", color=ORANGE, markersize=4, alpha=faint, mew=0, label="observed")
     ax.set_ylabel(shortened(label, 30))
