@@ -4,7 +4,6 @@ import sys
 
 import pytest
 
-from marginax.interop import drawing
 from marginax.interop.drawing import Panel, figure_of, in_style, parts_of, readable, readable_ticks
 
 mpl = pytest.importorskip("matplotlib")
@@ -90,8 +89,8 @@ def test_one_panel_has_no_title_since_a_paper_has_a_caption():
     assert not [text for text in figure.findobj(mpl.text.Text) if text.get_text() == "a"]
 
 
-def test_without_matplotlib_a_sentence_says_what_to_install(monkeypatch):
-    drawing.style.cache_clear()
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
+@pytest.mark.parametrize("missing", ["matplotlib", "matplotlib.figure"])
+def test_without_matplotlib_a_sentence_says_what_to_install(monkeypatch, missing):
+    monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(ImportError, match=r"pip install 'marginax\[plot\]'"):
         figure_of([Panel("a", 2.0, lambda part: None)])

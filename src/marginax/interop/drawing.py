@@ -53,26 +53,28 @@ class Panel(NamedTuple):
     draw: Callable[[Any], None]
 
 
-@lru_cache(1)
-def style() -> Any:
-    """The style sheet as matplotlib's parameters."""
+def _matplotlib() -> Any:
     try:
         import matplotlib as mpl
+        import matplotlib.figure
     except ImportError:
         raise ImportError(
             "Figures need matplotlib, which is not installed: `pip install 'marginax[plot]'`."
         ) from None
+    return mpl
+
+
+@lru_cache(1)
+def style() -> Any:
+    """The style sheet as matplotlib's parameters."""
     path = Path(__file__).with_name("figures.mplstyle")
-    return mpl.rc_params_from_file(path, use_default_template=False)
+    return _matplotlib().rc_params_from_file(path, use_default_template=False)
 
 
 @contextmanager
 def in_style() -> Iterator[None]:
     """Whatever is drawn inside has the style; a user's own settings are as before afterwards."""
-    rc = style()
-    import matplotlib as mpl
-
-    with mpl.rc_context(rc):
+    with _matplotlib().rc_context(style()):
         yield
 
 
@@ -84,11 +86,9 @@ def figure_of(panels: Sequence[Panel], columns: int = 2) -> Any:
         columns: at most this many beside each other.
     """
     with in_style():
-        from matplotlib.figure import Figure
-
         stacks = _stacks(panels, min(columns, len(panels)))
         heights = [sum(panels[i].height for i in stack) for stack in stacks]
-        figure = Figure(figsize=(WIDTH * len(stacks), max(heights)))
+        figure = _matplotlib().figure.Figure(figsize=(WIDTH * len(stacks), max(heights)))
         for stack, height, column in zip(
             stacks, heights, figure.subfigures(1, len(stacks), squeeze=False)[0], strict=True
         ):
