@@ -70,6 +70,7 @@ def figures(found: dict) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
+    plt.style.use("marginax.interop.figures")
     figure, panels = plt.subplots(2, 3, figsize=(9, 5), sharex="col", layout="constrained")
     for column, (axis, label) in enumerate(AXES.items()):
         rows = [row for row in found["scaling"] if row["axis"] == axis]

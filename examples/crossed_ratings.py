@@ -92,6 +92,7 @@ except ImportError:
 # The latent's leaves in the order of their names: students, then teachers.
 mean, sd = (part[0][students:] for part in (fit.likelihood.mean, fit.likelihood.sd))
 order = np.argsort(mean)[:: max(1, teachers // 60)]
+plt.style.use("marginax.interop.figures")
 figure, axes = plt.subplots(figsize=(8, 4), layout="constrained")
 axes.axhline(0, color="#999999", linewidth=0.8)
 axes.errorbar(

@@ -142,6 +142,7 @@ one = fits[1]
 score = np.asarray(one.random_effects().mean)[:, 0]
 order = [one.names.index(f"{name} 1") for name in features]
 middle, (low, high) = one.estimates[order], one.confidence_intervals()[order].T
+plt.style.use("marginax.interop.figures")
 figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
 left.errorbar(middle, range(9), xerr=[middle - low, high - middle], fmt="o", color="#0072B2")
 left.set_yticks(range(9), features)

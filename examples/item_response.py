@@ -126,6 +126,7 @@ except ImportError:
     print("No figure: matplotlib is missing (pip install 'marginax[plot]').")
     raise SystemExit from None
 
+plt.style.use("marginax.interop.figures")
 figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained")
 grid = np.linspace(-5, 3, 200)
 for i, colour in enumerate(["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00"]):

@@ -133,6 +133,7 @@ mean = centre + np.asarray(fit.random_effects().mean["z"]) @ np.asarray(scale).T
 alone = np.array(
     [np.polyfit(days[person == i], reaction[person == i], 1)[::-1] for i in range(len(people))]
 )
+plt.style.use("marginax.interop.figures")
 figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained")
 for start, end in zip(alone, mean, strict=True):
     arrow = {"arrowstyle": "->", "color": "#999999", "shrinkA": 3, "shrinkB": 2}

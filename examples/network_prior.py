@@ -147,6 +147,7 @@ except ImportError:
     print("No figure: matplotlib is missing (pip install 'marginax[plot]').")
     raise SystemExit from None
 
+plt.style.use("marginax.interop.figures")
 figure, panels = plt.subplots(1, 3, figsize=(10, 3.6), layout="constrained")
 for axes, (name, (means, _)), ours in zip(panels, reference.items(), paths.T, strict=True):
     steps = 10 * np.arange(1, len(ours) + 1)

@@ -133,6 +133,7 @@ except ImportError:
 
 own = np.exp(np.asarray(fit.random_effects().mean))  # [people, 3]
 hours = np.linspace(0, 25, 200)
+plt.style.use("marginax.interop.figures")
 figure, grid = plt.subplots(3, 4, figsize=(10, 6.5), sharex=True, sharey=True, layout="constrained")
 for i, axes in enumerate(grid.flat):
     dose = data["dose"][i, 0]

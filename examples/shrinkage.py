@@ -130,6 +130,7 @@ except ImportError:
     print("No figure: matplotlib is missing (pip install 'marginax[plot]').")
     raise SystemExit from None
 
+plt.style.use("marginax.interop.figures")
 figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained")
 left.plot(spread, np.exp(profile - profile[0]), color="#0072B2", label="likelihood (profile)")
 left.plot(

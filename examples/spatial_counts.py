@@ -105,6 +105,7 @@ except ImportError:
 
 found = fit.likelihood.mean[0].reshape(side, side)
 largest = np.abs(field).max()
+plt.style.use("marginax.interop.figures")
 figure, panels = plt.subplots(1, 3, figsize=(10, 3.6), layout="constrained")
 style = {"cmap": "RdBu_r", "vmin": -largest, "vmax": largest}
 for axes, what, title in zip(

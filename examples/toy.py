@@ -79,6 +79,7 @@ except ImportError:
     raise SystemExit from None
 
 colours = ["#0072B2", "#D55E00", "#009E73", "#CC79A7"]  # distinct for colour-blind readers too
+plt.style.use("marginax.interop.figures")
 figure, (path, distance) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
 for colour, name in zip(colours, methods, strict=True):
     fit = fits[name]

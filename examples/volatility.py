@@ -96,6 +96,7 @@ except ImportError:
     raise SystemExit from None
 
 mean, sd = fit.likelihood.mean[0], fit.likelihood.sd[0]
+plt.style.use("marginax.interop.figures")
 figure, (top, bottom) = plt.subplots(2, 1, figsize=(9, 5), sharex=True, layout="constrained")
 top.plot(y, color="#999999", linewidth=0.7)
 top.set(ylabel="return", title="Returns, and the volatility behind them")

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import jax
 import matplotlib as mpl
+import matplotlib.style
 import numpy as np
 from matplotlib.patches import Ellipse
 
@@ -51,15 +52,8 @@ def draw_posterior(ax, theta, coordinates=(0, 1)) -> None:
 
 
 def style() -> None:
-    """Letters large enough to read on a telephone."""
+    """That of all figures, with letters large enough to read on a telephone."""
     mpl.use("Agg")
-    mpl.rcParams.update(
-        {
-            "font.size": 12,
-            "axes.spines.top": False,
-            "axes.spines.right": False,
-            "figure.facecolor": "white",
-            "savefig.dpi": 110,
-            "legend.frameon": False,
-        }
-    )
+    mpl.style.use("marginax.interop.figures")
+    sizes = ("axes.titlesize", "axes.labelsize", "xtick.labelsize", "ytick.labelsize")
+    mpl.rcParams.update({"font.size": 12, "savefig.dpi": 110, **dict.fromkeys(sizes, 12)})

@@ -93,3 +93,8 @@ __all__ = [
     "tuning_free",
     "unnormalized_prior",
 ]
+
+
+def __dir__() -> list[str]:
+    """What users need: completion would list the folders of the package too."""
+    return sorted(__all__)

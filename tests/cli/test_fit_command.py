@@ -1,17 +1,21 @@
 """`marginax fit` as a whole: files, exit codes, and what happens to a result on a bad machine."""
 
 import errno
+import inspect
 import json
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 import marginax as mx
-from marginax.cli import datafile, modelfile, writing
+from marginax.cli import datafile, fit_command, modelfile, writing
 from marginax.cli.app import app
 
 FLAT = """
@@ -64,7 +68,10 @@ def test_a_template_from_new_to_the_report(monkeypatch):
 
     page = (out / "report.html").read_text()
     assert "Converged, 3 starts agree." in page
-    assert page.count("data:image/png;base64,") == 4
+    pictures = re.findall(r'<img alt="([^"]+)" src="data:image/png;base64,', page)
+    panels = ["Estimates", "Predictions", "Residuals", "Random effects: latent"]
+    assert pictures == [*panels, "Paths of θ from 1 start"]
+    assert "prefers-color-scheme: dark" in page
     assert "<!-- " not in page
     assert not re.search(r"(src|href)=\"(?!data:|#)", page)  # nothing is fetched
 
@@ -108,6 +115,74 @@ def check_full_disk(monkeypatch, fit, about):
         with pytest.raises(OSError, match=r"Cannot write full/fit.npz: No space left"):
             writing.write_results(fit, about, Path("full"))
     assert [path.name for path in Path("full").iterdir()] == []
+
+
+class Drawn:
+    """What predictions ask of a fit: two draws of the latents of three groups."""
+
+    draws = True
+    theta = 10.0
+
+    def __init__(self, problem):
+        self.problem, self.plotted = problem, []
+
+    def predict(self, fn, *, key, num_draws):
+        latents = jnp.arange(6.0).reshape(2, 3)
+        return jax.vmap(fn, (0, None, 0))(jax.random.split(key, 2), self.theta, latents)
+
+    def plot(self, *given, **more):
+        self.plotted.append((given, more))
+        return "a figure"
+
+
+predictions = inspect.unwrap(modelfile.predictions)  # without the tests' type checker
+draw = inspect.unwrap(fit_command._figure)
+
+
+def a_model(predict, along=None):
+    return modelfile.Model(Path("m.py"), "problem", predict, "m", predict, along)
+
+
+def test_predictions_of_one_group_become_those_of_all(monkeypatch):
+    monkeypatch.setattr(fit_command, "predictions", predictions)
+    data = {"y": jnp.zeros((3, 4)), "t": jnp.ones((3, 4))}
+
+    def predict(key, theta, x, group):
+        return {"y": theta * x + group["t"]}
+
+    grouped = SimpleNamespace(data=data, num_groups=3, group_log_joint=predict)
+    fit = Drawn(grouped)
+    name, made = predictions(a_model(predict), fit)
+    assert name == "y"
+    np.testing.assert_allclose(made[1, 2], 10.0 * 5 + np.ones(4))
+    assert made.shape == (2, 3, 4)
+
+    def of_all(key, theta, x, data):
+        return {"y": theta * x[:, None] + data["t"]}
+
+    whole = SimpleNamespace(data=data, num_groups=None, group_log_joint=None)
+    again = predictions(a_model(of_all), Drawn(whole))[1]
+    np.testing.assert_allclose(again, made)
+    assert predictions(a_model(None), fit) is None
+    draw(fit, a_model(predict, "t"))
+    assert fit.plotted[0][0][1] == "y"
+    assert fit.plotted[0][1] == {"x": "t"}
+
+
+def test_a_predict_that_fails_costs_the_predictions_and_not_the_figure(monkeypatch, capsys):
+    monkeypatch.setattr(fit_command, "predictions", predictions)
+
+    def predict(key, theta, x, group):
+        return {"y": group["weight"]}
+
+    problem = SimpleNamespace(data={"y": jnp.zeros((3, 4))}, num_groups=3, group_log_joint=predict)
+    fit = Drawn(problem)
+    assert draw(fit, a_model(predict)) == "a figure"
+    assert fit.plotted == [((), {})]
+    said = " ".join(capsys.readouterr().err.split())
+    assert "Note: predictions were not drawn: predict() in m.py: KeyError: 'weight'" in said
+    assert draw(fit, a_model(lambda key, theta, x, group: x))
+    assert "must return a dict with one entry" in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """`marginax mixed` as a new user would type it."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -51,6 +52,14 @@ def test_a_report():
     page = Path("here/report.html").read_text()
     assert "Reaction ~ Days + (Days | Subject)" in page
     assert "1 of 180 rows were left out" in page
+    assert re.findall(r'<img alt="([^"]+)" src="data:image/png;base64,', page) == [
+        "Estimates",
+        "Reaction along Days",
+        "Residuals",
+        "Intercept | Subject",
+        "Days | Subject",
+    ]
+    assert "&lt; 2e−16" in page  # and not 1.4e-297
 
 
 @pytest.mark.parametrize(

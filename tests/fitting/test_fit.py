@@ -144,7 +144,7 @@ def test_a_variance_of_zero_is_reported():
     assert fit.converged
     assert any("between is at the boundary" in note for note in fit.notes)
     assert np.isnan(fit.standard_errors[1])
-    assert fit.table().rows[1].standard_error is None
+    assert fit.summary_table().rows[1].standard_error is None
     assert "CONVERGED." in str(fit)
     # The rest is right: pooled mean and standard deviation.
     np.testing.assert_allclose(fit.estimates[[0, 2]], [y.mean(), y.std()], rtol=1e-3)

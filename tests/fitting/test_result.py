@@ -1,5 +1,6 @@
 """What a `Fit` can do after the numbers: draws, predictions, files, figures, ArviZ."""
 
+import copy
 import dataclasses
 import io
 from dataclasses import replace
@@ -11,7 +12,9 @@ import pytest
 from jax.scipy.stats import norm
 
 import marginax as mx
+from marginax.fitting import plotting
 from marginax.fitting.plan import make_plan
+from marginax.interop.drawing import figure_of, parts_of
 from marginax.model import parameter_table
 from marginax.model.transforms import correlation_cholesky, positive
 
@@ -112,7 +115,7 @@ def test_save_and_load(fitted, tmp_path):
 
 
 def test_a_dataframe_has_names_and_ratios(fitted):
-    plain, ratios = fitted.to_dataframe(), fitted.to_dataframe(exp=True)
+    plain, ratios = fitted.table(), fitted.table(exp=True)
     assert list(plain["parameter"]) == list(fitted.names)
     np.testing.assert_allclose(plain["estimate"], fitted.estimates)
     np.testing.assert_allclose(plain["z"], fitted.estimates / fitted.standard_errors)
@@ -148,8 +151,10 @@ def test_labels_of_groups_are_shown(fitted):
     labelled = replace(fitted, problem=replace(fitted.problem, group_labels=labels))
     assert labelled.random_effects().labels.tolist() == labels.tolist()
     pytest.importorskip("matplotlib")
-    words = [text.get_text() for text in labelled.plot().axes[3].get_xticklabels()]
-    assert sorted(words) == sorted(labels)
+    (ax,) = labelled.plot_random_effects().axes
+    words = [text.get_text() for text in ax.get_yticklabels()]
+    order = np.argsort(np.asarray(labelled.random_effects().mean))
+    assert words == labels[order].tolist()
 
 
 def test_names_can_be_given_later(fitted):
@@ -173,13 +178,79 @@ def test_files_that_are_no_fit_are_refused(fitted, tmp_path):
 @pytest.mark.slow
 def test_the_figure_has_its_panels(fitted, key):
     pytest.importorskip("matplotlib")
-    assert len(fitted.plot().axes) == 4
+    alone = ["Estimates", "Random effects: latent", "Paths of θ from 1 start"]
+    figure = fitted.plot()
+    assert [title for title, _ in parts_of(figure)] == alone
+    assert any("Particles: Stein ratio" in words for words in texts(figure))
     data = fitted.problem.data
-    predicted = fitted.predict(lambda key, theta, x: x[:, None] + 0 * data, key=key, num_draws=50)
+
+    def new(key, theta, x):
+        return jax.random.poisson(key, x[:, None] + 0 * data)
+
+    predicted = fitted.predict(new, key=key, num_draws=50)
     figure = fitted.plot(predicted, data)
-    titles = [ax.get_title() for ax in figure.axes]
-    assert titles[-1] == "posterior predictive"
+    titles = [title for title, _ in parts_of(figure)]
+    assert titles == ["Estimates", "Predictions", "Residuals", *alone[1:]]
     figure.savefig(io.BytesIO())
+
+
+def texts(figure):
+    """Every word of a figure."""
+    figure.canvas.draw()
+    found = figure.findobj(lambda one: hasattr(one, "get_text"))
+    return [str(one.get_text()) for one in found if isinstance(one.get_text(), str)]
+
+
+def test_stein_ratios_are_drawn_only_where_something_is_wrong(fitted, monkeypatch):
+    pytest.importorskip("matplotlib")
+    monkeypatch.setattr(plotting, "_stein_ratios", lambda fit: np.array([0.4, 1.0]))
+    figure = fitted.plot()
+    assert parts_of(figure)[-1][0] == "Stein ratio of the particles: 0.40 to 1.00"
+    assert not any("Particles:" in words for words in texts(figure))
+
+
+def test_paths_are_in_units_of_the_parameters_with_ticks_one_can_read(fitted):
+    # They were in standard errors on a symlog axis, with ticks such as 7.42248×10⁻¹.
+    pytest.importorskip("matplotlib")
+    figure = figure_of([plotting._paths(fitted, "")])
+    figure.canvas.draw()
+    for ax, x, error in zip(figure.axes, fitted.estimates, fitted.standard_errors, strict=True):
+        low, high = ax.get_ylim()
+        assert low < x - error < x + error < high
+        words = [one.get_text() for one in ax.get_yticklabels()]
+        assert words
+        assert all(len(word) <= 6 and "×" not in word for word in words)
+
+
+def test_estimates_are_drawn_as_ratios_if_asked(fitted):
+    pytest.importorskip("matplotlib")
+    (both,) = fitted.plot_estimates().axes
+    assert both.get_xscale() == "linear"
+    ratio, sd = fitted.plot_estimates(exp=True).axes
+    assert (ratio.get_xscale(), sd.get_xscale()) == ("log", "linear")
+    low, high = np.exp(fitted.confidence_intervals()[0])
+    assert ratio.get_xlim()[0] < low < high < ratio.get_xlim()[1]
+    (one,) = fitted.plot_estimates(["s"]).axes
+    assert [text.get_text() for text in one.get_yticklabels()] == ["s"]
+    with pytest.raises(ValueError, match="There is no parameter 'sd'; there are m, s"):
+        fitted.plot_estimates(["sd"])
+
+
+def test_predictions_know_the_columns_of_the_data_and_their_mask(fitted):
+    pytest.importorskip("matplotlib")
+    mask = np.ones((GROUPS, N))
+    mask[0, 1:] = 0.0
+    y = np.where(mask > 0, np.asarray(fitted.problem.data), 900.0)
+    data = {"y": y, "mask": mask, "time": np.tile(np.arange(N, dtype=float), (GROUPS, 1))}
+    padded = replace(fitted, problem=copy.copy(fitted.problem))
+    object.__setattr__(padded.problem, "data", data)
+    (ax,) = padded.plot_predictions(y + np.zeros((20, 1, 1)), "y", x="time").axes
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("time", "y")
+    assert ax.get_ylim()[1] < 100
+    with pytest.raises(ValueError, match="no column 'days'; they have y, mask, time"):
+        padded.plot_predictions(y[None], "y", x="days")
+    with pytest.raises(ValueError, match="The predictions are 2 arrays"):
+        padded.plot_predictions({"y": y, "z": y})
 
 
 def test_arviz_has_latents_by_group(fitted, tmp_path):

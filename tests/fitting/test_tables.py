@@ -10,7 +10,7 @@ import pytest
 from marginax.cli import writing
 from marginax.cli.page import _estimates, _likelihood
 from marginax.fitting import tables
-from marginax.fitting.tables import fit_table, summary_text, verdict
+from marginax.fitting.tables import summary_table, summary_text, verdict
 from marginax.likelihood.results import ImportanceLikelihood, QuadratureLikelihood
 
 summary_of = inspect.unwrap(writing.summary_of)  # without the tests' type checker
@@ -47,12 +47,12 @@ def made(likelihood=QUADRATURE, errors=(0.5, np.nan), **more):
         "num_agreeing": 3,
     }
     fit = SimpleNamespace(**(fields | more))
-    fit.table = lambda level=0.95: fit_table(fit, level)
+    fit.summary_table = lambda level=0.95: summary_table(fit, level)
     return fit
 
 
 def test_a_row_has_everything_once():
-    mean, sd = made().table().rows
+    mean, sd = made().summary_table().rows
     assert (mean.name, mean.estimate, mean.standard_error, mean.z) == ("mean", -2.0, 0.5, -4.0)
     assert (mean.low, mean.high) == (-1.0, 1.0)
     assert (sd.standard_error, sd.z, sd.low, sd.high) == (None, None, None, None)
@@ -60,7 +60,7 @@ def test_a_row_has_everything_once():
 
 def test_text_html_and_json_say_the_same():
     fit = made()
-    text, table = summary_text(fit), fit.table()
+    text, table = summary_text(fit), fit.summary_table()
     html = _estimates(table) + _likelihood(table)
     summary = json.loads(json.dumps(summary_of(fit, {"title": "t"}), allow_nan=False))
     for title in table.titles:
@@ -88,13 +88,13 @@ def test_a_new_column_reaches_all_three(monkeypatch):
     monkeypatch.setattr(tables, "COLUMNS", (*tables.COLUMNS, double))
     fit = made()
     assert "-4.00" in summary_text(fit)
-    assert ">−4.00</td>" in _estimates(fit.table())
+    assert ">−4.00</td>" in _estimates(fit.summary_table())
     assert summary_of(fit, {})["parameters"][0]["twice"] == -4.0
 
 
 def test_without_standard_errors_their_columns_are_left_out():
     fit = made(None, information=None)
-    table = fit.table()
+    table = fit.summary_table()
     assert table.titles == ["parameter", "estimate"]
     assert "log likelihood not computed" in summary_text(fit)
     assert "was not computed" in _likelihood(table)
@@ -112,11 +112,11 @@ def test_what_draws_say_is_said():
 
 @pytest.mark.parametrize("level", [0.95, 0.9])
 def test_the_level_is_in_the_heading(level):
-    assert made().table(level).titles[-1] == f"{100 * level:g} % interval"
+    assert made().summary_table(level).titles[-1] == f"{100 * level:g} % interval"
 
 
 def test_unbounded_errors_are_told():
-    _, sd = made(errors=(0.5, np.inf)).table().cells
+    _, sd = made(errors=(0.5, np.inf)).summary_table().cells
     assert sd[2:4] == ["unbounded", "-"]
 
 

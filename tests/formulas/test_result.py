@@ -152,12 +152,7 @@ def test_draws_have_the_moments_of_the_random_effects(counts):
 
 
 @pytest.mark.slow
-def test_figures_and_inference_data(fit):
-    figure = fit.plot()
-    titles = [ax.get_title() for ax in figure.axes]
-    assert titles[:4] == ["Fixed effects", "Residuals", "Intercept | g", "x | g"]
-    with pytest.raises(ValueError, match="it must be one of"):
-        fit.plot("everything")
+def test_inference_data(fit):
     data = fit.to_arviz(50, seed=0)
     assert data.posterior["g"].shape == (1, 50, 12, 2)
     assert list(data.posterior["g_level"].values[:2]) == ["s0", "s1"]

@@ -74,3 +74,16 @@ def test_the_code_for_users_of_lme4_runs(as_users_write, monkeypatch, capsys):
 def test_the_first_page_shows_the_readme_code():
     page = (ROOT / "docs" / "index.md").read_text()
     assert '{literalinclude} ../README.md\n:language: python\n:start-after: "```python"' in page
+
+
+DRAWING = [
+    path
+    for folder in ("examples", "docs/figures", "benchmarks")
+    for path in sorted((ROOT / folder).glob("*.py"))
+    if "plt.subplots(" in path.read_text()
+]
+
+
+@pytest.mark.parametrize("path", DRAWING, ids=lambda path: path.name)
+def test_figures_of_the_site_have_one_style(path):
+    assert re.search(r'"marginax\.interop\.figures"|^style\(\)$', path.read_text(), re.MULTILINE)

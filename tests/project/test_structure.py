@@ -106,6 +106,12 @@ def public_functions():
     }
 
 
+def test_dir_shows_what_users_need_and_nothing_else():
+    # Completion listed `_core`, `fitting`, `running` and other folders.
+    assert dir(marginax) == sorted(marginax.__all__)
+    assert marginax.errors.RunError is marginax.RunError  # hidden, and still there
+
+
 def test_no_module_has_the_name_of_a_public_function():
     # `marginax.fit` was the function or the module, whichever was imported last.
     functions = public_functions()

@@ -175,7 +175,11 @@ def test_a_part_at_a_tiny_size(tmp_path, part, num_figures, num_claims):
         )
         about["settings"] = experiment.settings(TINY)
         results.write(tmp_path, "tiny", experiment.name, results.Finished(arrays, about))
+    import matplotlib as mpl
+
+    before = dict(mpl.rcParams)
     page = reproduction.render(tmp_path, "tiny").read_text()
+    assert dict(mpl.rcParams) == before  # a user's settings: they were changed for good
     assert "This is not the full set" in page
     assert page.count("<figure") == page.count("data:image/png;base64,") == num_figures
     assert "<!--" not in page

@@ -13,7 +13,7 @@ from marginax._core.disk_cache import kept_on_disk
 from marginax.cli.about import versions
 from marginax.cli.datafile import Columns, by_group, listed, read_table
 from marginax.cli.messages import errors, one_line, warnings_as_notes
-from marginax.cli.modelfile import Model, load_model, problem_of, read_settings
+from marginax.cli.modelfile import Model, load_model, predictions, problem_of, read_settings
 from marginax.cli.writing import check_writable, import_ahead, write_results
 from marginax.errors import CheckpointError
 from marginax.fitting.fitter import fit
@@ -73,7 +73,13 @@ def fit_from_files(asked: Request) -> int:
         import_ahead()
         fitted = _fitted(problem, asked, out)
         about = _about(asked, model, settings, out, rows, remarks)
-        skipped = write_results(fitted, about, out, lambda: typer.echo(f"\n{fitted}\n"))
+        skipped = write_results(
+            fitted,
+            about,
+            out,
+            lambda: typer.echo(f"\n{fitted}\n"),
+            lambda: _figure(fitted, model),
+        )
     for sentence in skipped:
         _say(f"Note: {sentence}")
     seconds = time.perf_counter() - began
@@ -103,6 +109,22 @@ def _fitted(problem: Problem, asked: Request, out: Path) -> Fit:
         raise ValueError(
             f"The fit failed with {type(error).__name__}: {one_line(error)} (--debug shows where.)"
         ) from error
+
+
+def _figure(fitted: Fit, model: Model) -> Any:
+    """With predictions beside the data where the model file makes them; without is no failure."""
+    try:
+        made = predictions(model, fitted)
+        if made is not None:
+            return fitted.plot(made[1], made[0], x=model.along)
+    except ImportError:
+        raise
+    except Exception as error:
+        _say(
+            f"Note: predictions were not drawn: predict() in {model.path}: "
+            f"{type(error).__name__}: {one_line(error)}"
+        )
+    return fitted.plot()
 
 
 def _grouped(table: Columns, group: str | None) -> Columns:

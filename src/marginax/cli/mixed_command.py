@@ -1,7 +1,5 @@
 """What `marginax mixed` does with its options, which `app` declares: from a formula to a report."""
 
-import base64
-import io
 import json
 import math
 from html import escape
@@ -13,7 +11,8 @@ import typer
 
 from marginax.cli.about import versions
 from marginax.cli.messages import errors, one_line, warnings_as_notes
-from marginax.cli.writing import check_writable, write_whole
+from marginax.cli.page import Panel, figure_html, with_minus
+from marginax.cli.writing import check_writable, write_figure, write_whole
 from marginax.formulas.frames import imported
 from marginax.formulas.front import mixed
 from marginax.formulas.result import MixedFit
@@ -105,15 +104,12 @@ def _write(fit: MixedFit, asked: MixedRequest, out: Path) -> None:
     write_whole(out / "summary.json", lambda path: path.write_text(text, encoding="utf-8"))
     effects = fit.random_effects()
     write_whole(out / "random_effects.csv", lambda path: effects.to_csv(path, index=False))
-    picture = ""
+    panels: list[Panel] = []
     try:
-        drawn = io.BytesIO()
-        fit.plot().savefig(drawn, format="png", dpi=120)
-        write_whole(out / "figure.png", lambda path: path.write_bytes(drawn.getvalue()))
-        picture = base64.b64encode(drawn.getvalue()).decode()
+        panels = write_figure(fit.plot(), out / "figure.png")
     except ImportError as error:
         errors.print(f"Note: figure.png was not written: {one_line(error)}", markup=False)
-    page = _page(fit, summary, picture)
+    page = _page(fit, summary, panels)
     write_whole(out / "report.html", lambda path: path.write_text(page, encoding="utf-8"))
 
 
@@ -167,7 +163,7 @@ def _finite(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else float(value)
 
 
-def _page(fit: MixedFit, summary: dict[str, Any], picture: str) -> str:
+def _page(fit: MixedFit, summary: dict[str, Any], panels: list[Panel]) -> str:
     """One page that needs nothing but itself, in the style of other reports."""
     template = files("marginax.cli").joinpath("report.html").read_text(encoding="utf-8")
     title = escape(f"{fit.formula}, fitted to {Path(summary['data']).name}")
@@ -177,7 +173,7 @@ def _page(fit: MixedFit, summary: dict[str, Any], picture: str) -> str:
     notes = "".join(f"<li>{escape(one)}</li>" for one in fit.notes)
     facts = {
         "family": f"{fit.family.name} ({fit.link} link)",
-        "log likelihood": f"{fit.log_likelihood:.3f} (error {fit.solution.error:.1g})",
+        "log likelihood": with_minus(_likelihood(fit)),
         "AIC, BIC": f"{fit.aic:.2f}, {fit.bic:.2f}",
         "observations": str(fit.num_observations),
         "groups": ", ".join(f"{name} {count}" for name, count in summary["groups"].items()),
@@ -194,22 +190,31 @@ def _page(fit: MixedFit, summary: dict[str, Any], picture: str) -> str:
         _html_table(summary["variance_components"]),
         f"<dl>{rows}</dl>",
         f"<h2>Notes</h2><ul>{notes}</ul>" if notes else "",
-        f'<h2>Figure</h2><img alt="effects, residuals and random effects" style="max-width: 100%" '
-        f'src="data:image/png;base64,{picture}">'
-        if picture
-        else "",
+        figure_html(panels),
         '<p class="small">Beside this page: <code>summary.json</code>, these numbers; '
         "<code>random_effects.csv</code>; <code>figure.png</code>.</p>",
     ]
     return head + "<body>\n" + "\n".join(filter(None, parts)) + "\n</body>\n</html>\n"
 
 
+def _likelihood(fit: MixedFit) -> str:
+    error = fit.solution.error
+    return f"{fit.log_likelihood:.3f}" + (f" (error {error:.1g})" if error else "")
+
+
 def _html_table(records: list[dict[str, Any]]) -> str:
     if not records:
         return "<p>There are none.</p>"
-    top = "".join(f"<th>{escape(name.replace('_', ' '))}</th>" for name in records[0])
+    top = "".join(
+        f'<th class="column-{name}">{escape(name.replace("_", " "))}</th>' for name in records[0]
+    )
     body = "\n".join(
-        "<tr>" + "".join(f"<td>{escape(_cell(value))}</td>" for value in row.values()) + "</tr>"
+        "<tr>"
+        + "".join(
+            f'<td class="column-{name}">{escape(_cell(name, value))}</td>'
+            for name, value in row.items()
+        )
+        + "</tr>"
         for row in records
     )
     return (
@@ -217,7 +222,9 @@ def _html_table(records: list[dict[str, Any]]) -> str:
     )
 
 
-def _cell(value: Any) -> str:
+def _cell(name: str, value: Any) -> str:
     if value is None:
         return "–"
-    return value if isinstance(value, str) else f"{value:.4g}".replace("-", "−", 1)
+    if name == "p" and value < 2e-16:
+        return "< 2e−16"
+    return value if isinstance(value, str) else with_minus(f"{value:.4g}").replace("e-", "e−")

@@ -9,13 +9,18 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from marginax.cli.datafile import Columns, NoColumn, listed, nearest
 from marginax.cli.messages import one_line
+from marginax.fitting.result import Fit
 from marginax.model.problem import Problem
+from marginax.typing import Key
 
-__all__ = ["Model", "load_model", "problem_of", "read_settings"]
+__all__ = ["Model", "load_model", "predictions", "problem_of", "read_settings"]
+
+DRAWS = 400  # of simulated data, for a figure
 
 
 class Model(NamedTuple):
@@ -26,12 +31,16 @@ class Model(NamedTuple):
         name: of the function.
         function: itself.
         title: how results are called: by the name if one was asked for, otherwise by the file.
+        predict: the file's function of that name, if there is one; see `predictions`.
+        along: the file's `predict_along`, a column to draw predictions against, if there is one.
     """
 
     path: Path
     name: str
     function: Callable[..., Any]
     title: str
+    predict: Callable[..., Any] | None = None
+    along: str | None = None
 
 
 def load_model(where: str) -> Model:
@@ -42,12 +51,14 @@ def load_model(where: str) -> Model:
             f"{path} is not a model: give a Python file, or FILE.py:name. `marginax new lmm` "
             "writes one to start from."
         )
-    functions = _functions(_imported(path))
+    module = _imported(path)
+    functions = _functions(module)
+    more = (functions.get("predict"), getattr(module, "predict_along", None))
     if name:
         if name not in functions:
             there = f"it defines {', '.join(functions)}" if functions else "it defines no function"
             raise ValueError(f"{path} has no function {name!r}; {there}.{nearest(name, functions)}")
-        return Model(path, name, functions[name], name)
+        return Model(path, name, functions[name], name, *more)
     if not functions:
         raise ValueError(
             f"{path} defines no function. Write `problem(data)`, which returns a marginax.Problem, "
@@ -60,7 +71,7 @@ def load_model(where: str) -> Model:
             f"which one is the model: {path}:{next(iter(functions))}, for instance."
         )
     chosen = [*usual, *functions][0]
-    return Model(path, chosen, functions[chosen], path.stem)
+    return Model(path, chosen, functions[chosen], path.stem, *more)
 
 
 def _functions(module: ModuleType) -> dict[str, Callable[..., Any]]:
@@ -115,6 +126,28 @@ def problem_of(
     from marginax.interop.numpyro import from_numpyro
 
     return _called(model, lambda: from_numpyro(model.function, **arguments)), notes
+
+
+def predictions(model: Model, fit: Fit) -> tuple[str, Any] | None:
+    """Simulated data of every posterior draw, and the column they are of; None without `predict`.
+
+    `predict(key, theta, x, group)` is of ONE group, as the log density is, or of all the data where
+    there are no groups, and returns {column: new values}.
+    """
+    if model.predict is None or fit.draws is None:
+        return None
+    problem, predict = fit.problem, model.predict
+
+    def of_all(key: Key, theta: Any, x: Any) -> Any:
+        if problem.group_log_joint is None or problem.num_groups is None:
+            return predict(key, theta, x, problem.data)
+        keys = jax.random.split(key, problem.num_groups)
+        return jax.vmap(predict, (0, None, 0, 0))(keys, theta, x, problem.data)
+
+    made = fit.predict(of_all, key=jax.random.key(0), num_draws=DRAWS)
+    if not isinstance(made, dict) or len(made) != 1:
+        raise ValueError("it must return a dict with one entry, {column: new values}")
+    return next(iter(made.items()))
 
 
 def _split(where: str) -> tuple[Path, str]:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from marginax.fitting.result import Fit
-from marginax.fitting.tables import FitTable, verdict
+from marginax.fitting.tables import SummaryTable, verdict
 
-__all__ = ["Panel", "page"]
+__all__ = ["Panel", "figure_html", "page", "with_minus"]
 
 
 class Panel(NamedTuple):
@@ -19,12 +19,10 @@ class Panel(NamedTuple):
     Attributes:
         title: what it shows.
         picture: PNG in base64.
-        width: in inches; letters have the same size in all panels only if this is kept.
     """
 
     title: str
     picture: str
-    width: float
 
 
 def page(
@@ -38,7 +36,7 @@ def page(
         panels: of the figure.
         skipped: sentences about files that could not be written.
     """
-    table = fit.table()
+    table = fit.summary_table()
     template = files("marginax.cli").joinpath("report.html").read_text(encoding="utf-8")
     parts = {
         "title": escape(f"{summary['title']}, fitted to {Path(summary['data']).name}"),
@@ -46,7 +44,7 @@ def page(
         "estimates": _estimates(table),
         "likelihood": _likelihood(table),
         "notes": _listed("Notes", [*fit.notes, *summary["remarks"], *skipped]),
-        "figure": _figure(panels),
+        "figure": figure_html(panels),
         "made": _made(fit, summary),
         "out": escape(summary["out"]),
     }
@@ -63,13 +61,13 @@ def _verdict(fit: Fit) -> str:
     return f'<div class="verdict bad"><b>{words}</b><ul>{items}</ul></div>'
 
 
-def _estimates(table: FitTable) -> str:
+def _estimates(table: SummaryTable) -> str:
     """The table of parameters; every column has a class, by which the page may hide it."""
     kinds = [f'class="column-{column.key}"' for column in table.columns]
     top = "".join(
         f"<th {kind}>{escape(title)}</th>" for kind, title in zip(kinds, table.titles, strict=True)
     )
-    rows = [[row[0], *map(_minus, row[1:])] for row in table.cells]
+    rows = [[row[0], *map(with_minus, row[1:])] for row in table.cells]
     body = "\n".join(
         "<tr>"
         + "".join(f"<td {kind}>{escape(cell)}</td>" for kind, cell in zip(kinds, row, strict=True))
@@ -81,10 +79,10 @@ def _estimates(table: FitTable) -> str:
     )
 
 
-def _likelihood(table: FitTable) -> str:
+def _likelihood(table: SummaryTable) -> str:
     if table.fact("log_likelihood") is None:
         return "<p>The log likelihood was not computed.</p>"
-    return _facts((fact.title, _minus(fact.text)) for fact in table.facts)
+    return _facts((fact.title, with_minus(fact.text)) for fact in table.facts)
 
 
 def _made(fit: Fit, summary: Mapping[str, Any]) -> str:
@@ -103,13 +101,12 @@ def _made(fit: Fit, summary: Mapping[str, Any]) -> str:
     return _facts(row for row in rows if row[1])
 
 
-def _figure(panels: Sequence[Panel]) -> str:
+def figure_html(panels: Sequence[Panel]) -> str:
+    """The panels as pictures, in columns or below each other; nothing if there are none."""
     if not panels:
         return ""
-    widest = max(panel.width for panel in panels)
     pictures = "\n".join(
-        f'<img alt="{escape(panel.title)}" style="width: {panel.width / widest:.1%}" '
-        f'src="data:image/png;base64,{panel.picture}">'
+        f'<img alt="{escape(panel.title)}" src="data:image/png;base64,{panel.picture}">'
         for panel in panels
     )
     return f'<h2>Figure</h2><div class="panels">{pictures}</div>'
@@ -127,6 +124,6 @@ def _facts(rows: Iterable[tuple[str, str]]) -> str:
     return f"<dl>{inside}</dl>"
 
 
-def _minus(text: str) -> str:
+def with_minus(text: str) -> str:
     """Numbers with a real minus sign, and a dash for what is not known."""
     return "–" if text == "-" else re.sub(r"(?<![\w-])-(?=[\d.i])", "−", text)

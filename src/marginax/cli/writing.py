@@ -18,8 +18,16 @@ from marginax.cli.messages import one_line
 from marginax.cli.page import Panel, page
 from marginax.fitting.result import Fit
 from marginax.interop.arviz import write_netcdf
+from marginax.interop.drawing import parts_of
 
-__all__ = ["check_writable", "import_ahead", "summary_of", "write_results", "write_whole"]
+__all__ = [
+    "check_writable",
+    "import_ahead",
+    "summary_of",
+    "write_figure",
+    "write_results",
+    "write_whole",
+]
 
 DOTS = 150  # of the figure, per inch
 PACKED = {"compress_level": 3}  # quickly; pictures of lines are small anyway
@@ -65,7 +73,11 @@ def import_ahead() -> None:
 
 
 def write_results(
-    fit: Fit, about: Mapping[str, Any], out: Path, say: Callable[[], None] = lambda: None
+    fit: Fit,
+    about: Mapping[str, Any],
+    out: Path,
+    say: Callable[[], None] = lambda: None,
+    draw: Callable[[], Any] | None = None,
 ) -> list[str]:
     """Writes everything there is to a folder.
 
@@ -74,6 +86,7 @@ def write_results(
         about: what was fitted to what, with which versions.
         out: the folder.
         say: called as soon as the fit itself is written, which no table or drawing can then lose.
+        draw: makes the figure; `fit.plot` by default.
 
     Returns:
         Sentences about what could not be written.
@@ -89,7 +102,9 @@ def write_results(
     else:
         skipped += _try("posterior.nc", lambda: _write_posterior(fit, out / "posterior.nc"))
     panels: list[Panel] = []
-    skipped += _try("figure.png", lambda: panels.extend(_draw(fit, out / "figure.png")))
+    skipped += _try(
+        "figure.png", lambda: panels.extend(write_figure((draw or fit.plot)(), out / "figure.png"))
+    )
     html = page(fit, summary, panels, skipped)
     write_whole(out / "report.html", lambda partial: partial.write_text(html, encoding="utf-8"))
     return skipped
@@ -97,7 +112,7 @@ def write_results(
 
 def summary_of(fit: Fit, about: Mapping[str, Any]) -> dict[str, Any]:
     """The numbers of a fit as plain JSON; null is what has no finite value."""
-    table = fit.table()
+    table = fit.summary_table()
     facts = dict.fromkeys(("log_likelihood", "aic", "bic", "log_likelihood_by"))
     facts |= {fact.key: fact.value for fact in table.facts}
     error = None if fit.likelihood is None else fit.likelihood.error
@@ -135,23 +150,20 @@ def _write_posterior(fit: Fit, path: Path) -> None:
     write_whole(path, lambda partial: write_netcdf(fit, partial))
 
 
-def _draw(fit: Fit, path: Path) -> list[Panel]:
-    """Writes the figure, and returns its panels, which a narrow screen shows one by one."""
+def write_figure(figure: Any, path: Path) -> list[Panel]:
+    """Writes a figure, and returns its panels, which a narrow screen shows one by one."""
     from PIL import Image  # which comes with matplotlib
 
-    figure, drawn = fit.plot(), io.BytesIO()
+    drawn = io.BytesIO()
     figure.savefig(drawn, format="png", dpi=DOTS, pil_kwargs=PACKED)
     write_whole(path, lambda partial: partial.write_bytes(drawn.getvalue()))
     # Drawn once, and cut: drawing takes longer than the fit's own arithmetic.
     whole = Image.open(drawn)
     panels = []
-    for ax in figure.axes:
-        box = ax.get_tightbbox().transformed(figure.dpi_scale_trans.inverted()).padded(0.05)
+    for title, box in parts_of(figure):
         left, right = (round(DOTS * x) for x in (box.x0, box.x1))
         upper, lower = (whole.height - round(DOTS * y) for y in (box.y1, box.y0))
-        edges = (max(left, 0), max(upper, 0), min(right, whole.width), min(lower, whole.height))
         picture = io.BytesIO()
-        whole.crop(edges).save(picture, format="png", **PACKED)
-        text = base64.b64encode(picture.getvalue()).decode()
-        panels.append(Panel(ax.get_title(), text, float(box.width)))
+        whole.crop((left, upper, right, lower)).save(picture, format="png", **PACKED)
+        panels.append(Panel(title, base64.b64encode(picture.getvalue()).decode()))
     return panels

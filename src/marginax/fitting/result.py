@@ -1,7 +1,7 @@
 """What `fit` returns: estimates with standard errors, likelihood, latents, warnings."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +23,7 @@ from marginax.fitting.latents import (
     theta_draws,
 )
 from marginax.fitting.saving import read_fit, write_fit
-from marginax.fitting.tables import FitTable, as_dataframe, fit_table, summary_text
+from marginax.fitting.tables import SummaryTable, as_dataframe, summary_table, summary_text
 from marginax.fitting.uncertainty import (
     LikelihoodRatio,
     delta_method,
@@ -269,16 +269,67 @@ class Fit:
 
         return to_numpyro(self)
 
-    def plot(self, predictive: PyTree = None, observed: Any = None) -> Any:
-        """A matplotlib figure: paths of theta, intervals, Stein ratios, latents, predictions.
+    def plot(
+        self, predictive: PyTree = None, observed: Any = None, *, x: Any = None, mask: Any = None
+    ) -> Any:
+        """A matplotlib figure of all: estimates, random effects, paths of theta, predictions.
 
         Args:
-            predictive: what `predict` returned, one array [draws, ...], for a predictive panel.
+            predictive: for predictions and residuals; this and the others as in `plot_predictions`.
             observed: what was observed there.
+            x: what to draw predictions along.
+            mask: 0 where nothing was observed.
         """
-        from marginax.fitting.plotting import plot_fit
+        from marginax.fitting.plotting import given_predictions, plot_fit
 
-        return plot_fit(self, predictive, observed)
+        if predictive is None:
+            return plot_fit(self, None)
+        return plot_fit(self, given_predictions(self, predictive, observed, x, mask))
+
+    def plot_estimates(
+        self, names: Sequence[str] | None = None, *, exp: bool = False, level: float = 0.95
+    ) -> Any:
+        """A matplotlib figure: estimates with intervals, each in its own units.
+
+        Args:
+            names: some of the parameters, in this order.
+            exp: exponentials of parameters without a constraint, on a logarithmic axis with a line
+                at 1; others as they are.
+            level: of the intervals.
+        """
+        from marginax.fitting.plotting import plot_estimates
+
+        return plot_estimates(self, names, exp, level)
+
+    def plot_random_effects(self, level: float = 0.95) -> Any:
+        """A matplotlib figure: latents of the groups, sorted, with labels and a line at 0.
+
+        A panel for each number of a group's latent, up to 12; without groups one for every leaf.
+
+        Args:
+            level: of the intervals.
+        """
+        from marginax.fitting.plotting import plot_effects
+
+        return plot_effects(self, level)
+
+    def plot_predictions(
+        self, predictive: PyTree, observed: Any = None, *, x: Any = None, mask: Any = None
+    ) -> Any:
+        """A matplotlib figure: predictions beside the data, as suits numbers, counts or 0/1.
+
+        Args:
+            predictive: one array [draws, ...] of simulated data, such as `predict` returns; of 0/1
+                data also chances.
+            observed: [...], what was observed there, or the name of a column of the problem's data.
+            x: [...], or a name likewise: bands along it. Without it, 0/1 data are compared with
+                predicted chances, counts and numbers with their predicted distribution.
+            mask: [...], 0 where nothing was observed; by default the "mask" of the problem's data,
+                as `pad_groups` makes it.
+        """
+        from marginax.fitting.plotting import given_predictions, plot_predictions
+
+        return plot_predictions(given_predictions(self, predictive, observed, x, mask))
 
     def save(self, path: str | Path) -> None:
         """Writes the fit to one .npz file, without the problem: that is your code."""
@@ -289,12 +340,7 @@ class Fit:
         """Reads what `save` wrote; the problem must be the one it was made with."""
         return cls(**read_fit(path, problem))
 
-    def table(self, level: float = 0.95) -> FitTable:
-        """Everything that summaries say, as rows and facts: for text, HTML and JSON alike."""
-        with kept_on_disk():
-            return fit_table(self, level)
-
-    def to_dataframe(self, *, exp: bool = False, level: float = 0.95) -> Any:
+    def table(self, *, exp: bool = False, level: float = 0.95) -> Any:
         """The parameters as a pandas DataFrame: estimate, standard error, z, p, interval.
 
         Args:
@@ -303,11 +349,17 @@ class Fit:
                 as they are.
             level: of the intervals.
         """
-        return as_dataframe(self.table(level).rows, parameter_table.is_free(self.problem), exp)
+        rows = self.summary_table(level).rows
+        return as_dataframe(rows, parameter_table.is_free(self.problem), exp)
 
     def summary(self) -> str:
         """The table a statistician expects, and one clear line."""
         return summary_text(self)
+
+    def summary_table(self, level: float = 0.95) -> SummaryTable:
+        """Everything that summaries say, as rows and facts: for text, HTML and JSON alike."""
+        with kept_on_disk():
+            return summary_table(self, level)
 
     def __repr__(self) -> str:
         return self.summary()

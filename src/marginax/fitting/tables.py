@@ -14,10 +14,10 @@ __all__ = [
     "COLUMNS",
     "Column",
     "Fact",
-    "FitTable",
     "Row",
+    "SummaryTable",
     "as_dataframe",
-    "fit_table",
+    "summary_table",
     "summary_text",
     "verdict",
 ]
@@ -127,7 +127,7 @@ class Fact(NamedTuple):
     text: str
 
 
-class FitTable(NamedTuple):
+class SummaryTable(NamedTuple):
     """The parameters and the facts of a fit.
 
     Attributes:
@@ -174,8 +174,8 @@ def as_dataframe(rows: Sequence[Row], is_free: Sequence[bool], exp: bool) -> Any
         import pandas
     except ImportError:
         raise ImportError(
-            "A dataframe needs pandas, which is not installed: `pip install pandas`. `table()` has "
-            "the same numbers without it."
+            "A dataframe needs pandas, which is not installed: `pip install pandas`. "
+            "`summary_table()` has the same numbers without it."
         ) from None
     records = []
     for row, free in zip(rows, is_free, strict=True):
@@ -196,7 +196,7 @@ def _exp(value: float) -> float:
     return math.exp(value) if value < 700 else math.inf
 
 
-def fit_table(fit: Any, level: float) -> FitTable:
+def summary_table(fit: Any, level: float) -> SummaryTable:
     """The table of a `Fit`."""
     has_errors = fit.information is not None
     columns = tuple(column for column in COLUMNS if has_errors or not column.from_errors)
@@ -207,7 +207,7 @@ def fit_table(fit: Any, level: float) -> FitTable:
         Row(name, float(x), _known(error), _known(low), _known(high))
         for name, x, error, (low, high) in zip(fit.names, fit.estimates, errors, ends, strict=True)
     )
-    return FitTable(columns, rows, (*_of_likelihood(fit), *_of_draws(fit)), level)
+    return SummaryTable(columns, rows, (*_of_likelihood(fit), *_of_draws(fit)), level)
 
 
 def _known(value: float) -> float | None:
@@ -270,7 +270,7 @@ def _agreement(fit: Any) -> str:
 
 def summary_text(fit: Any) -> str:
     """What `print(fit)` shows."""
-    table = fit.table()
+    table = fit.summary_table()
     lines = [f"Maximum marginal likelihood: {fit.method}", "", *_aligned(table), ""]
     lines += _fact_lines(table)
     seconds = ", ".join(f"{name} {value:.1f} s" for name, value in fit.timings.items())
@@ -282,7 +282,7 @@ def summary_text(fit: Any) -> str:
     return "\n".join(lines)
 
 
-def _aligned(table: FitTable) -> list[str]:
+def _aligned(table: SummaryTable) -> list[str]:
     """The first column to the left, the others to the right."""
     lines = [table.titles, *table.cells]
     widths = [
@@ -298,7 +298,7 @@ def _aligned(table: FitTable) -> list[str]:
     ]
 
 
-def _fact_lines(table: FitTable) -> list[str]:
+def _fact_lines(table: SummaryTable) -> list[str]:
     facts = {fact.key: fact for fact in table.facts}
     if "log_likelihood" not in facts:
         lines = ["log likelihood not computed"]

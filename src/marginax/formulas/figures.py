@@ -1,115 +1,105 @@
 """Figures of a mixed model, and its draws for ArviZ."""
 
-from collections.abc import Callable
-from functools import partial
+import math
+from collections.abc import Iterator, Sequence
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
-__all__ = ["as_inference_data", "plot_mixed"]
+from marginax.fitting.charts import Interval, effects_panel, estimates_panel, residuals_panel
+from marginax.fitting.predictive import quantile_residuals
+from marginax.formulas.curves import curve_panel, num_simulated
+from marginax.interop.drawing import Panel, figure_of
 
-KINDS = ("all", "effects", "caterpillar", "residuals")
-MOST_LEVELS = 60  # of a caterpillar; of more, the highest and the lowest
-INK, SOFT, LINE = "#1f4e79", "#9db7d1", "#b0b0b0"
+__all__ = [
+    "as_inference_data",
+    "plot_effects",
+    "plot_estimates",
+    "plot_mixed",
+    "plot_predictions",
+    "plot_residuals",
+]
 
-
-def plot_mixed(fit: Any, kind: str) -> Any:
-    """A figure with one panel, or with all of them."""
-    if kind not in KINDS:
-        raise ValueError(f"kind is {kind!r}; it must be one of {', '.join(KINDS)}.")
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise ImportError(
-            "Figures need matplotlib, which is not installed: `pip install 'marginax[plot]'`."
-        ) from None
-    panels = _panels(fit, kind)
-    columns = 2 if len(panels) == 4 else min(len(panels), 3)
-    rows = -(-len(panels) // columns)
-    figure = Figure(figsize=(4.6 * columns, 3.8 * rows), layout="constrained")
-    axes = np.atleast_1d(figure.subplots(rows, columns)).ravel()
-    for draw, ax in zip(panels, axes, strict=False):
-        draw(ax)
-    for ax in axes[len(panels) :]:
-        ax.set_axis_off()
-    return figure
+MOST_EFFECTS = 4  # in the figure of everything
 
 
-def _panels(fit: Any, kind: str) -> list[Callable[[Any], None]]:
-    panels: list[Callable[[Any], None]] = []
-    if kind in ("all", "effects") and len(fit.design.names):
-        panels.append(partial(_fixed, fit=fit))
-    if kind in ("all", "residuals"):
-        panels.append(partial(_residuals, fit=fit))
-    if kind in ("all", "caterpillar"):
-        panels += [
-            partial(_caterpillar, fit=fit, g=g, e=e)
-            for g, group in enumerate(fit.design.columns.groups)
-            for e in range(len(group.effects))
-        ]
-    return panels
+def plot_mixed(fit: Any) -> Any:
+    """All panels: estimates, the data with their curve, residuals, random effects."""
+    panels = [
+        estimates_panel(list(_intervals(fit, False, 0.95).values())),
+        curve_panel(fit, None),
+        _residuals(fit),
+        *list(_effects(fit, None, 0.95))[:MOST_EFFECTS],
+    ]
+    return figure_of(panels)
 
 
-def _fixed(ax: Any, fit: Any) -> None:
-    """Estimates with intervals, without the intercept where there are others."""
-    rows = [row for row in fit.fixed_rows() if row[0] != "Intercept"] or fit.fixed_rows()
-    rows = [row for row in rows if np.isfinite(row[5]) and np.isfinite(row[6])]
-    places = np.arange(len(rows))[::-1]
-    for place, (_, x, _, _, _, low, high) in zip(places, rows, strict=True):
-        ax.plot([low, high], [place, place], color=SOFT, lw=2.5, solid_capstyle="round")
-        ax.plot(x, place, "o", color=INK, ms=5)
-    ax.axvline(0, color=LINE, lw=1, zorder=0)
-    ax.set_yticks(places, [row[0] for row in rows])
-    ax.set_ylim(-0.6, len(rows) - 0.4)
-    ax.set_xlabel(
-        "effect, with 95 % interval" + ("" if fit.link == "identity" else f" ({fit.link})")
-    )
-    ax.set_title("Fixed effects")
-    _plain(ax)
+def plot_estimates(fit: Any, names: Sequence[str] | None, exp: bool, level: float) -> Any:
+    """Fixed effects with intervals, or whatever is named."""
+    rows = _intervals(fit, exp, level)
+    wanted = fit.design.names if names is None else tuple(names)
+    wrong = [name for name in wanted if name not in rows]
+    if wrong:
+        raise ValueError(f"There is no parameter {wrong[0]!r}; there are {', '.join(rows)}.")
+    if not wanted:
+        raise ValueError("The model has no fixed effects. Name other parameters: names=fit.names.")
+    return figure_of([estimates_panel([rows[name] for name in wanted])])
 
 
-def _residuals(ax: Any, fit: Any) -> None:
-    fitted = fit.fitted if fit.fitted.ndim == 1 else fit.predict(kind="link")
-    ax.plot(
-        fitted,
-        fit.residuals("pearson"),
-        ".",
-        color=INK,
-        ms=4,
-        alpha=min(1.0, 60 / len(fitted) + 0.2),
-    )
-    ax.axhline(0, color=LINE, lw=1, zorder=0)
-    ax.set_xlabel("fitted" if fit.fitted.ndim == 1 else "linear predictor")
-    ax.set_ylabel("Pearson residual")
-    ax.set_title("Residuals")
-    _plain(ax)
+def plot_effects(fit: Any, group: str | None, level: float) -> Any:
+    """A panel for every effect of every group, or of one."""
+    return figure_of(list(_effects(fit, group, level)), columns=3)
 
 
-def _caterpillar(ax: Any, fit: Any, g: int, e: int) -> None:
-    """The levels in the order of their means, with intervals."""
-    group, effects = fit.design.columns.groups[g], fit._effects[g]
-    mean, sd = effects.mean[:, e], effects.sd[:, e]
-    order = np.argsort(mean)
-    title = f"{group.effects[e]} | {group.name}"
-    if len(order) > MOST_LEVELS:
-        half = MOST_LEVELS // 2
-        order = np.concatenate([order[:half], order[-half:]])
-        title += f" (the {half} lowest and highest of {group.num_levels})"
-    places = np.arange(len(order))
-    ax.hlines(places, (mean - 1.96 * sd)[order], (mean + 1.96 * sd)[order], color=SOFT, lw=2)
-    ax.plot(mean[order], places, "o", color=INK, ms=3)
-    ax.axvline(0, color=LINE, lw=1, zorder=0)
-    labels = [str(group.levels[i]) for i in order]
-    ax.set_yticks(places, labels, fontsize=8 if len(labels) <= 25 else 5)
-    ax.set_ylim(-0.8, len(order) - 0.2)
-    ax.set_xlabel("random effect, with 95 % interval")
-    ax.set_title(title, fontsize=10)
-    _plain(ax)
+def plot_predictions(fit: Any, x: str | None) -> Any:
+    """The data along a column, with the curve."""
+    return figure_of([curve_panel(fit, x)])
 
 
-def _plain(ax: Any) -> None:
-    for side in ("top", "right"):
-        ax.spines[side].set_visible(False)
+def plot_residuals(fit: Any) -> Any:
+    """Residuals against fitted values."""
+    return figure_of([_residuals(fit)])
+
+
+def _intervals(fit: Any, exp: bool, level: float) -> dict[str, Interval]:
+    """Of all parameters; effects are compared with 0, or as ratios with 1."""
+    table = fit._table_columns(exp=exp, level=level)
+    rows = {
+        name: Interval(name, x, low, high, float(exp), is_ratio=exp)
+        for name, x, low, high in zip(
+            *(table[key] for key in ("term", "estimate", "low", "high")), strict=True
+        )
+    }
+    for one in fit.solution.numbers:
+        low, high = (math.nan if end is None else end for end in (one.low, one.high))
+        rows[one.name] = Interval(one.name, one.estimate, low, high)
+    return rows
+
+
+def _residuals(fit: Any) -> Panel:
+    """Pearson's; of counts, 0/1 and categories quantile residuals, since Pearson's are stripes."""
+    where = "fitted" if fit.fitted.ndim == 1 else "linear predictor"
+    at = fit.fitted if fit.fitted.ndim == 1 else fit.predict(kind="link")
+    values = fit.design.response.values
+    if fit.family.name == "gaussian" or np.any(values != np.round(values)):
+        return residuals_panel(at, fit.residuals("pearson"), "Pearson", where)
+    made = fit.simulate(num_simulated(fit), seed=0, new_effects=False)
+    return residuals_panel(at, quantile_residuals(made, values), "quantile", where)
+
+
+def _effects(fit: Any, group: str | None, level: float) -> Iterator[Panel]:
+    """A panel for every effect: its levels in the order of their means."""
+    half, words = NormalDist().inv_cdf(0.5 + level / 2), f"{100 * level:g} % interval"
+    fit._check_group(group)
+    for one, effects in zip(fit.design.columns.groups, fit._effects, strict=True):
+        if group not in (None, one.name):
+            continue
+        for e, effect in enumerate(one.effects):
+            mean, sd = effects.mean[:, e], effects.sd[:, e]
+            title = f"{effect} | {one.name}"
+            ends = (mean - half * sd, mean + half * sd)
+            yield effects_panel(title, one.levels, (mean, *ends), words)
 
 
 def as_inference_data(fit: Any, num: int, seed: int) -> Any:

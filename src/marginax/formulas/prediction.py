@@ -10,7 +10,15 @@ from marginax.formulas.families import Family
 from marginax.formulas.links import LINKS
 from marginax.formulas.solution import Solution
 
-__all__ = ["linear_predictor", "mean_of", "pearson_residuals", "simulated", "warn_of_new_levels"]
+__all__ = [
+    "linear_predictor",
+    "mean_of",
+    "pearson_residuals",
+    "simulated",
+    "square_root",
+    "trials_of",
+    "warn_of_new_levels",
+]
 
 
 def linear_predictor(
@@ -86,7 +94,8 @@ def simulated(
     """
     if new:
         effects = [
-            random.standard_normal((group.num_levels, len(group.effects))) @ _root(covariance).T
+            random.standard_normal((group.num_levels, len(group.effects)))
+            @ square_root(covariance).T
             for group, covariance in zip(design.columns.groups, solution.covariances, strict=True)
         ]
     else:
@@ -100,6 +109,7 @@ def simulated(
     return np.asarray(family.simulate(random, mean, solution.dispersion, trials), float)
 
 
-def _root(covariance: np.ndarray) -> np.ndarray:
+def square_root(covariance: np.ndarray) -> np.ndarray:
+    """R with R R' the covariance, which may be singular."""
     w, v = np.linalg.eigh(covariance)
     return v * np.sqrt(np.maximum(w, 0.0))

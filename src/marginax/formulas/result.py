@@ -1,6 +1,7 @@
 """What `mixed` returns: estimates in the words of the field, predictions, tests, figures."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import NormalDist
@@ -138,6 +139,10 @@ class MixedFit:
                 standard errors by the delta method.
             level: of the intervals.
         """
+        return table_like(self._table_columns(exp=exp, level=level), self.design.table.backend)
+
+    def _table_columns(self, *, exp: bool = False, level: float = 0.95) -> dict[str, list[Any]]:
+        """What `table` has, as plain lists by column."""
         if exp and self.link not in ("logit", "log", "cloglog"):
             raise ValueError(
                 f"exp=True is for the links logit, log and cloglog; with {self.link} the "
@@ -151,7 +156,7 @@ class MixedFit:
                 x, error, low, high = np.exp(x), np.exp(x) * error, np.exp(low), np.exp(high)
             for key, value in zip(columns, (name, x, error, z, p, low, high), strict=True):
                 columns[key].append(value if isinstance(value, str) else float(value))
-        return table_like(columns, self.design.table.backend)
+        return columns
 
     @property
     def variance_components(self) -> Any:
@@ -182,10 +187,8 @@ class MixedFit:
         """
         check_level(level)
         half = NormalDist().inv_cdf(0.5 + level / 2)
+        self._check_group(group)
         groups = self.design.columns.groups
-        names = [one.name for one in groups]
-        if group is not None and group not in names:
-            raise ValueError(f"There is no group {group!r}; there are {', '.join(names)}.")
         columns: dict[str, list[np.ndarray]] = {
             name: [] for name in ("group", "level", "effect", "mean", "sd", "low", "high")
         }
@@ -206,6 +209,12 @@ class MixedFit:
                 columns[name].append(values)
         joined = {name: np.concatenate(parts) for name, parts in columns.items()}
         return table_like(joined, self.design.table.backend)
+
+    def _check_group(self, group: str | None) -> None:
+        """Refuses a name that is no grouping factor's."""
+        names = [one.name for one in self.design.columns.groups]
+        if group is not None and group not in names:
+            raise ValueError(f"There is no group {group!r}; there are {', '.join(names)}.")
 
     def predict(self, newdata: Any = None, *, random: bool = True, kind: str = "response") -> Any:
         """Expected responses.
@@ -323,16 +332,56 @@ class MixedFit:
 
         return as_inference_data(self, num, seed)
 
-    def plot(self, kind: str = "all") -> Any:
-        """A matplotlib figure.
-
-        Args:
-            kind: "effects" (the fixed effects), "caterpillar" (the random effects), "residuals" or
-                "all".
-        """
+    def plot(self) -> Any:
+        """A matplotlib figure of all: estimates, data and curve, residuals, random effects."""
         from marginax.formulas.figures import plot_mixed
 
-        return plot_mixed(self, kind)
+        return plot_mixed(self)
+
+    def plot_estimates(
+        self, names: Sequence[str] | None = None, *, exp: bool = False, level: float = 0.95
+    ) -> Any:
+        """A matplotlib figure: estimates with intervals, each in its own units.
+
+        Args:
+            names: some of `names`; by default the fixed effects.
+            exp: exponentials of fixed effects, as in `table`, with a line at 1.
+            level: of the intervals of fixed effects; others' are of 95 %.
+        """
+        from marginax.formulas.figures import plot_estimates
+
+        return plot_estimates(self, names, exp, level)
+
+    def plot_random_effects(self, group: str | None = None, level: float = 0.95) -> Any:
+        """A matplotlib figure: random effects, sorted, with labels and a line at 0.
+
+        Args:
+            group: one grouping factor; by default all of them.
+            level: of the intervals.
+        """
+        from marginax.formulas.figures import plot_effects
+
+        return plot_effects(self, group, level)
+
+    def plot_predictions(self, x: str | None = None) -> Any:
+        """A matplotlib figure: the data along a column, the fitted curve, and a band.
+
+        The curve is of an average level; the band has 95 % of new data of new levels, or for 0/1
+        data, successes and categories 95 % of new levels' chances.
+
+        Args:
+            x: a column of the fixed effects; by default the first one of numbers. Other columns are
+                held at their means, or at what is most common.
+        """
+        from marginax.formulas.figures import plot_predictions
+
+        return plot_predictions(self, x)
+
+    def plot_residuals(self) -> Any:
+        """A matplotlib figure: residuals against fitted values."""
+        from marginax.formulas.figures import plot_residuals
+
+        return plot_residuals(self)
 
     def summary(self) -> str:
         """What lme4 says of a model, and one clear line."""

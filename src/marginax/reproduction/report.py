@@ -8,6 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from marginax.interop.drawing import in_style
 from marginax.reproduction import results
 from marginax.reproduction.claims import claims
 from marginax.reproduction.experiments import EXPERIMENTS
@@ -16,6 +17,17 @@ from marginax.reproduction.sizes import SIZES
 
 __all__ = ["Shown", "html", "render"]
 
+# Many panels to a figure; whole fonts in PDFs, and as the minus sign a dash that every font has.
+SMALL: dict[Any, Any] = {
+    "axes.edgecolor": "#222222",  # a palette of 256 colours has no grey to spare
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.labelsize": 9,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "pdf.fonttype": 42,
+    "axes.unicode_minus": False,
+}
 NOTEBOOK_SECONDS = {"toy": 497, "logistic": 423, "network": 579}  # the paper's, on a laptop i7
 
 
@@ -150,7 +162,7 @@ def render(out: str | Path, size: str | None = None) -> Path:
             "`marginax reproduce`, or give the folder that holds them."
         )
     try:
-        import matplotlib
+        from matplotlib import rcParams
 
         from marginax.reproduction.figures import DRAWINGS, captions
     except ImportError as error:
@@ -158,25 +170,27 @@ def render(out: str | Path, size: str | None = None) -> Path:
             "Drawing needs matplotlib: pip install 'marginax[plot]'. The results are kept; "
             "`marginax reproduce --render DIR` draws them later, or on another machine."
         ) from error
-    # Fewer, larger objects in the PDFs; the dash of the minus sign is in every font.
-    matplotlib.rcParams.update({"pdf.fonttype": 42, "axes.unicode_minus": False})
-
     arrays = {name: experiment.arrays for name, experiment in finished.items()}
     _write_tables(out / "csv", arrays)
-    words = captions()
-    figures = []
-    for drawing in (one for one in DRAWINGS if arrays.keys() >= set(one.needs)):
-        figure = drawing.draw(arrays)
-        png = _small_png(figure)
-        figure.set_layout_engine("none")  # laid out once is enough
-        pdf = io.BytesIO()
-        figure.savefig(pdf, format="pdf")
-        _write(out / "figures" / f"{drawing.name}.png", png)
-        _write(out / "figures" / f"{drawing.name}.pdf", pdf.getvalue())
-        picture = base64.b64encode(png).decode()
-        figures.append(Shown(drawing.name, picture, **words[drawing.name]))
+    words, figures = captions(), []
+    with in_style():
+        rcParams.update(SMALL)
+        for drawing in (one for one in DRAWINGS if arrays.keys() >= set(one.needs)):
+            picture = _drawn(drawing.draw(arrays), out / "figures" / drawing.name)
+            figures.append(Shown(drawing.name, picture, **words[drawing.name]))
     _write(out / "report.html", html(finished, figures).encode())
     return out / "report.html"
+
+
+def _drawn(figure: Any, path: Path) -> str:
+    """Writes a figure as PNG and as PDF, and returns the first in base64."""
+    png = _small_png(figure)
+    figure.set_layout_engine("none")  # laid out once is enough
+    pdf = io.BytesIO()
+    figure.savefig(pdf, format="pdf")
+    _write(path.with_suffix(".png"), png)
+    _write(path.with_suffix(".pdf"), pdf.getvalue())
+    return base64.b64encode(png).decode()
 
 
 def _write_tables(folder: Path, arrays: Mapping[str, Mapping[str, Any]]) -> None:

@@ -132,7 +132,7 @@ def draw_starts(results: Results, kernel: str) -> Figure:
                 xlabel="α at the start",
                 ylabel="β at the start",
             )
-            ax.title.set_fontsize(8.5)
+            ax.set_title(ax.get_title("left"), fontsize=8.5)
     axes[0, 3].axis("off")
     figure.colorbar(image, ax=axes, label="final test error in %", shrink=0.7)
     return figure

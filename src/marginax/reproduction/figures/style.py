@@ -1,6 +1,7 @@
-"""How the report's figures look: colours that colour-blind readers can tell apart, and panels.
+"""What the report's figures share: a colour for every method, panels, boxes and maps.
 
-Importing this module needs matplotlib (`pip install "marginax[plot]"`).
+`report` draws them in the style of all figures (`interop/drawing`), with smaller letters: they are
+many panels wide. Importing this module needs matplotlib (`pip install "marginax[plot]"`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -63,12 +64,8 @@ def panels(
     rows: int, columns: int, *, height: float = 3.0, width: float = 11.0, **kwargs: Any
 ) -> tuple[Figure, np.ndarray]:
     """A figure of report width and its axes, always as a matrix."""
-    figure = Figure(figsize=(width, height * rows), layout="constrained")
+    figure = Figure(figsize=(width, height * rows))
     axes = figure.subplots(rows, columns, squeeze=False, **kwargs)
-    for ax in axes.flat:
-        ax.spines[["top", "right"]].set_visible(False)
-        ax.tick_params(labelsize=8)
-        ax.title.set_fontsize(10)
     return figure, axes
 
 
