@@ -77,3 +77,21 @@ def test_the_extra_all_has_all_of_them():
     extras = set(project["optional-dependencies"]) - {"all", "test", "docs", "lint", "dev"}
     everything = project["optional-dependencies"]["all"][0]
     assert set(re.search(r"\[(.*)\]", everything).group(1).split(",")) == extras
+
+
+def test_the_release_is_tried_with_every_extra_and_python():
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    extras = set(project["optional-dependencies"]) - {"test", "docs", "lint", "dev"}
+    words = (REPOSITORY / ".github" / "workflows" / "release.yml").read_text()
+    tried = re.search(r"extra: \[(.*)\]", words).group(1).split(", ")
+    assert set(tried) == extras | {"none"}
+    versions = re.search(r"python: \[(.*)\]", words).group(1).replace('"', "").split(", ")
+    prefix = "Programming Language :: Python :: 3."
+    known = [one.rpartition(" ")[2] for one in project["classifiers"] if one.startswith(prefix)]
+    assert versions == known
+    assert (
+        f"python: [{', '.join(f'{chr(34)}{one}{chr(34)}' for one in known)}]"
+        in (REPOSITORY / ".github" / "workflows" / "tests.yml").read_text()
+    )
+    for extra in extras - {"all"}:
+        assert f"def try_{extra}(" in (REPOSITORY / "tests/support/try_extras.py").read_text()
