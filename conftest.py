@@ -80,6 +80,14 @@ def key() -> jax.Array:
 
 
 @pytest.fixture
+def optimized(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs of the test are compiled as users have them: for one that runs longer than that."""
+    from marginax._core import programs  # not before jaxtyping's hook
+
+    monkeypatch.setattr(programs, "_quick_options", lambda: programs.QUICK)
+
+
+@pytest.fixture
 def as_users_write() -> Iterator[None]:
     """JAX's own promotion rules, for models written as users write them."""
     with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
