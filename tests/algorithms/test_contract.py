@@ -1,6 +1,7 @@
 """What every algorithm promises, checked for all of them: a new algorithm joins here first."""
 
 import pickle
+from functools import lru_cache
 
 import jax
 import jax.numpy as jnp
@@ -31,6 +32,13 @@ EVERY_IN_TIME = pytest.mark.parametrize(
         for name in ALGORITHMS
     ],
 )
+
+
+@lru_cache
+def method_and_step(name):
+    """The method with its step compiled, once for all tests that take one."""
+    algorithm = ALGORITHMS[name](log_joint, 0.05)
+    return algorithm, jax.jit(algorithm.step)
 
 
 def signature(tree):
@@ -150,11 +158,11 @@ def test_jit_changes_nothing_and_compiles_once(name, key):
 @pytest.mark.float32
 @EVERY
 def test_trajectory_is_the_step_repeated(name, key):
-    algorithm = ALGORITHMS[name](log_joint, 0.05)
+    algorithm, step = method_and_step(name)
     theta, particles, data = start()
     end = jax.jit(lambda: mx.trajectory(algorithm, theta, particles, data, 4, key=key))()
     init_key, step_key = jax.random.split(key)
-    state, step = algorithm.init(init_key, theta, particles), jax.jit(algorithm.step)
+    state = algorithm.init(init_key, theta, particles)
     for t in range(4):
         state, _ = step(jax.random.fold_in(step_key, t), state, data)
         tolerance = 1e-9 if jax.config.jax_enable_x64 else 1e-4
@@ -185,11 +193,10 @@ def test_vmap_over_steps_and_seeds_is_a_loop(name):
 
 @EVERY
 def test_state_survives_pickling(name, key):
-    algorithm = ALGORITHMS[name](log_joint, 0.05)
+    algorithm, step = method_and_step(name)
     theta, particles, data = start()
     state = algorithm.init(key, theta, particles)
     again = pickle.loads(pickle.dumps(state))
-    step = jax.jit(algorithm.step)
     after = [step(key, s, data)[0] for s in (state, again)]
     assert_trees_close(after[0], after[1], rtol=0, atol=0)
 
