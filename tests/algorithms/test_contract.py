@@ -156,7 +156,7 @@ def test_jit_changes_nothing_and_compiles_once(name, key):
 
 
 @pytest.mark.float32
-@EVERY
+@EVERY_IN_TIME
 def test_trajectory_is_the_step_repeated(name, key):
     algorithm, step = method_and_step(name)
     theta, particles, data = start()

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from long_runs import compiled
 from velocities import TOLERANCE, bandwidth_of, by_definition, cloud, distance, squared
 
 import marginax as mx
@@ -161,7 +162,7 @@ def test_the_mean_over_batches_is_the_velocity(make):
     def once(seed):
         return mx.kernels.random_batches(make(1.2), 4, seed=0).velocity(x * (1 + 1e-7 * seed), s)
 
-    drawn = jax.jit(jax.vmap(once))(jnp.arange(4000.0))
+    drawn = compiled(jax.vmap(once))(jnp.arange(4000.0))
     mean, error = jnp.mean(drawn, axis=0), jnp.std(drawn, axis=0) / 4000**0.5
     expected = make(1.2).velocity(x, s)
     # 24 numbers at 4.5 standard errors: fails once in 6,000 seeds, and this one is fixed.
