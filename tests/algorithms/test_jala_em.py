@@ -5,7 +5,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from long_runs import compiled
 from scipy import stats
 
 import marginax as mx
@@ -99,7 +98,7 @@ def test_the_likelihood_ratio_is_right_at_any_step(h):
         state = mx.trajectory(method, jnp.zeros(()), at_zero, Y, 40, key=key).state
         return state.log_likelihood, state.theta
 
-    found, theta = compiled(jax.vmap(replica))(jax.random.split(jax.random.key(0), 100))
+    found, theta = jax.jit(jax.vmap(replica))(jax.random.split(jax.random.key(0), 100))
     error = np.asarray(found) - (exact(theta) - exact(0.0))
     # Logarithms of unbiased estimates are low by half their variance.
     mean, sd = error.mean() + 0.5 * error.var(), error.std()
@@ -120,7 +119,7 @@ def test_the_likelihood_itself_with_the_density_of_the_start():
         state = mx.trajectory(method, jnp.zeros(()), x, Y, 60, key=key).state
         return state.log_likelihood, state.theta
 
-    found, theta = compiled(jax.vmap(replica))(jax.random.split(jax.random.key(1), 100))
+    found, theta = jax.jit(jax.vmap(replica))(jax.random.split(jax.random.key(1), 100))
     error = np.asarray(found) - exact(theta)
     mean, sd = error.mean() + 0.5 * error.var(), error.std()
     assert abs(mean) < 4.5 * sd / 10 + 0.01
@@ -167,7 +166,7 @@ def test_the_right_error_model_is_chosen():
         return mx.trajectory(method, jnp.zeros(()), x, data, 250, key=key).state.log_likelihood
 
     keys = jax.random.split(jax.random.key(2), trials)
-    chosen = compiled(
+    chosen = jax.jit(
         jax.vmap(lambda y, key: likelihood(heavy, y, key) > likelihood(normal, y, key))
     )(y, keys)
     assert int(jnp.sum(chosen)) >= 95

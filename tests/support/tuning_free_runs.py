@@ -1,7 +1,6 @@
 """The tuning-free configuration as tests run it."""
 
 import jax
-from long_runs import compiled
 
 import marginax as mx
 
@@ -26,5 +25,4 @@ def configuration(log_joint, kernel=DEFAULT, blocks="leading"):
 
 def fitted(log_joint, start, particles, data, num_steps=400, **options):
     method = configuration(log_joint, **options)
-    run = compiled(lambda *given: mx.trajectory(method, *given, num_steps, key=jax.random.key(0)))
-    return run(start, particles, data)
+    return mx.trajectory(method, start, particles, data, num_steps, key=jax.random.key(0))
