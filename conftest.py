@@ -21,9 +21,10 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 # float32 has what users have), and what one test has compiled, another need not, nor a script that
 # a test starts.
 if X64:
-    os.environ.setdefault(
-        "XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
-    )
+    flags = "--xla_backend_optimization_level=0"
+    if jax.version.__version_info__ < (0, 11):  # later ones have no such flag, and would abort
+        flags += " --xla_cpu_use_fusion_emitters=false"
+    os.environ.setdefault("XLA_FLAGS", flags)
 COMPILED = str(Path(__file__).parent / ".pytest_cache" / "compiled")
 for name, value in (
     ("jax_compilation_cache_dir", COMPILED),
@@ -77,6 +78,14 @@ collect_ignore = ["tests/support"]
 def key() -> jax.Array:
     """One fixed seed for all tests that need one."""
     return jax.random.key(20260)
+
+
+@pytest.fixture
+def optimized(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs of the test are compiled as users have them: for one that runs longer than that."""
+    from marginax._core import programs  # not before jaxtyping's hook
+
+    monkeypatch.setattr(programs, "_quick_options", lambda: programs.QUICK)
 
 
 @pytest.fixture

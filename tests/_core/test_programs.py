@@ -1,6 +1,8 @@
 """Compiled programs are shared while they are recent, and given back with what they hold."""
 
 import gc
+import subprocess
+import sys
 import weakref
 
 import jax
@@ -8,7 +10,7 @@ import jax.numpy as jnp
 import pytest
 
 import marginax as mx
-from marginax._core import at_start
+from marginax._core import at_start, programs
 from marginax._core.programs import KEPT, recent
 from marginax.diagnostics.cloud import measure
 from marginax.running import steps
@@ -45,7 +47,31 @@ def test_a_run_leaves_nothing_of_a_model_but_its_recent_programs():
         return weakref.ref(log_joint)
 
     left = one_run()
-    for programs in (steps.advance, at_start._compiled, measure):
-        programs.cache_clear()
+    for kept in (steps.advance, at_start._compiled, measure):
+        kept.cache_clear()
     gc.collect()
     assert left() is None
+
+
+def test_options_that_xla_does_not_have_are_left_out(monkeypatch):
+    """One was gone in a newer JAX, and every fit ended with its error."""
+    known = programs.QUICK | {"xla_an_option_of_tomorrow": True}
+    monkeypatch.setattr(programs, "QUICK", known)
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
+    programs._known_options.cache_clear()
+    try:
+        assert "xla_backend_optimization_level" in programs._quick_options()
+        assert "xla_an_option_of_tomorrow" not in programs._quick_options()
+        assert programs.Program(lambda x: 2 * x, None)(jnp.ones(())) == 2
+    finally:
+        programs._known_options.cache_clear()
+
+
+def test_options_are_asked_for_when_a_program_is_called():
+    """Not on import, which would take the devices before `jax.distributed` can."""
+    code = (
+        "import marginax; from jax._src import xla_bridge; "
+        "print(xla_bridge.backends_are_initialized())"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "False"

@@ -171,6 +171,7 @@ def test_asvgd_em(restart, quadratic, damping):
 
 
 @pytest.mark.parametrize("kernel", [mx.kernels.rbf(1.3), mx.kernels.imq(0.9)], ids=repr)
+@pytest.mark.slow
 def test_the_quadratic_terms_are_those_of_the_hamiltonian(kernel):
     """By autodiff: x' = dH/dV, V' = -dH/dx, and Y' of Y = K V / N along that."""
     x, v = jax.random.normal(jax.random.key(3), (2, 5, 3))
@@ -194,6 +195,7 @@ def test_the_quadratic_terms_are_those_of_the_hamiltonian(kernel):
     np.testing.assert_allclose(flat, same, rtol=1e-6, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_quadratic_terms_of_blocks_are_each_their_own():
     x, y = jax.random.normal(jax.random.key(4), (2, 6, 2, 3))
     kernel = mx.kernels.rbf(1.1)

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.linalg
+from long_runs import compiled
 
 import marginax as mx
 
@@ -97,7 +98,7 @@ def test_stationary_variance_of_theta(name, key):
     def final(key):
         return mx.trajectory(algorithm, 0.0, jnp.zeros((N, D)), jnp.zeros(D), 150, key=key).theta
 
-    variance = float(jnp.var(jax.jit(jax.vmap(final))(keys)))
+    variance = float(jnp.var(compiled(jax.vmap(final))(keys)))
     # 4 standard errors of a variance from independent normal replicas: budget 6e-5 per method.
     assert abs(variance - exact) < 4 * exact * np.sqrt(2 / replicas)
 
@@ -129,7 +130,7 @@ def test_kipla_theta_is_at_temperature_one_over_n(discretization, key):
     def final(key):
         return mx.trajectory(algorithm, 0.0, jnp.zeros((N, D)), jnp.zeros(D), 600, key=key).theta
 
-    variance = float(jnp.var(jax.jit(jax.vmap(final))(jax.random.split(key, replicas))))
+    variance = float(jnp.var(compiled(jax.vmap(final))(jax.random.split(key, replicas))))
     exact = 2 / (N * D)
     assert abs(variance - exact) < exact * (0.06 + 4 * np.sqrt(2 / replicas))
 
@@ -146,6 +147,7 @@ def test_mpgd_and_soul_find_the_estimate(key):
         assert abs(float(end.history[1000:].mean()) - 3.0) < 0.05
 
 
+@pytest.mark.slow
 def test_splitting_has_the_known_step_size_bias(key):
     # KIPLMC2 on N(0, 1): Var x = 1 / (1 - h^2 / 4) exactly, whatever the friction; h = 1 gives 4/3.
     n = 100_000

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from langevin_by_hand import KEYS, N, assert_path, noise, three_steps
+from long_runs import compiled
 
 import marginax as mx
 
@@ -106,7 +107,7 @@ def test_stationary_variance_of_theta(algorithm, exact, num_steps, key):
         start = jnp.zeros((FEW, D))
         return mx.trajectory(algorithm, 0.0, start, y, num_steps, key=key).theta
 
-    variance = float(jnp.var(jax.jit(jax.vmap(final))(jax.random.split(key, replicas))))
+    variance = float(jnp.var(compiled(jax.vmap(final))(jax.random.split(key, replicas))))
     # 4 standard errors of a variance from independent normal replicas: budget 6e-5 per method.
     assert abs(variance - exact) < 4 * exact * np.sqrt(2 / replicas)
 

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from long_runs import compiled
 
 import marginax as mx
 
@@ -35,8 +36,8 @@ def sweep(kernel, momenta, num_steps=1000):
 
     over_starts = jax.vmap(run, (None, 0, 0))
     if isinstance(momenta, mx.momentum.MomentumRule):
-        return jax.jit(lambda *starts: over_starts(momenta, *starts))(*STARTS)
-    return jax.jit(jax.vmap(over_starts, (0, None, None)))(jnp.asarray(momenta), *STARTS)
+        return compiled(lambda *starts: over_starts(momenta, *starts))(*STARTS)
+    return compiled(jax.vmap(over_starts, (0, None, None)))(jnp.asarray(momenta), *STARTS)
 
 
 def test_toy_with_constant_momenta():
@@ -72,7 +73,7 @@ def test_toy_with_median_bandwidth():
 def logistic(method, num_steps):
     data = mx.models.wisconsin(45).train
     particles = jax.random.normal(jax.random.key(1), (20, 9))
-    run = jax.jit(
+    run = compiled(
         lambda: mx.trajectory(method, 0.0, particles, data, num_steps, key=jax.random.key(0))
     )
     return run().history

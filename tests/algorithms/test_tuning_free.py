@@ -155,6 +155,7 @@ def test_a_start_in_the_wrong_units_is_found_back_from(scale):
     np.testing.assert_allclose(end.theta["log_sd"], exact["log_sd"], atol=1e-3)
 
 
+@pytest.mark.slow
 def test_it_is_the_configuration_written_out():
     """`mx.tuning_free` against the same settings by hand, bit for bit."""
     y = jnp.asarray(np.random.default_rng(0).normal(size=(6, 4)))

@@ -302,11 +302,15 @@ def test_the_method_follows_the_size(size, words):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("optimized")
 def test_a_latent_of_many_dimensions_falls_back_to_a_sampler(monkeypatch):
     """Latents in one large block without sparse curvature: MPGD, then Newton steps from draws."""
-    monkeypatch.setattr("marginax.fitting.plan.LARGEST_STEIN", 400)  # 1,000 take minutes
-    monkeypatch.setattr("marginax.model.structure.LARGEST_DENSE", 400)
-    y = jnp.asarray(1 + np.sqrt(2) * np.random.default_rng(0).normal(size=410))
+    limits = ["fitting.plan.LARGEST_STEIN", "model.structure.LARGEST_DENSE"]
+    limits += [f"likelihood.{name}.MOST_LATENTS" for name in ("methods", "from_draws", "posterior")]
+    for name in limits:
+        monkeypatch.setattr(f"marginax.{name}", 155)  # 1,000 take minutes
+    monkeypatch.setattr("marginax.likelihood.posterior.LONGEST", 120)
+    y = jnp.asarray(1 + np.sqrt(2) * np.random.default_rng(0).normal(size=160))
 
     def log_joint(theta, x, y):
         # All latents meet, though by too little to matter: the marginal is that without it.
@@ -316,7 +320,7 @@ def test_a_latent_of_many_dimensions_falls_back_to_a_sampler(monkeypatch):
     model = mx.Problem(
         log_joint,
         theta={"m": 0.0, "s": 1.0},
-        latent=jnp.zeros(410),
+        latent=jnp.zeros(160),
         data=y,
         theta_transforms={"s": positive},
     )
@@ -326,7 +330,7 @@ def test_a_latent_of_many_dimensions_falls_back_to_a_sampler(monkeypatch):
     exact = np.array([y.mean(), np.sqrt(y.var() - 1)])
     assert np.all(np.abs(fit.estimates - exact) < 0.2 * fit.standard_errors)
     assert np.all(fit.monte_carlo_error < 0.15 * fit.standard_errors)
-    np.testing.assert_allclose(fit.standard_errors[0], np.sqrt(y.var() / 410), rtol=0.1)
+    np.testing.assert_allclose(fit.standard_errors[0], np.sqrt(y.var() / 160), rtol=0.1)
     with pytest.raises(ValueError, match="no likelihood"):
         print(fit.log_likelihood)
 

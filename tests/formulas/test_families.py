@@ -1,12 +1,17 @@
 """Every family is held to the same contract; its density beside SciPy's."""
 
+import re
+from pathlib import Path
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import typer
 from scipy import stats
 from scipy.special import expit, ndtr
 
 import marginax as mx
+from marginax.cli.app import app
 from marginax.formulas.design import Response
 from marginax.formulas.families import FAMILIES
 from marginax.formulas.families.zero_inflation import with_extra_zeros
@@ -88,6 +93,17 @@ def test_the_cases_are_all_families_and_links():
     assert {(c[0], c[1]) for c in CASES} | {("beta", "probit"), ("beta", "cloglog")} == {
         (name, link) for name, family in FAMILIES.items() for link in family.links
     }
+
+
+def test_every_family_is_where_users_look():
+    docs = Path(__file__).parents[2] / "docs"
+    pages = "".join(page.read_text() for page in docs.rglob("*.md"))
+    command = typer.main.get_command(app).commands["mixed"]
+    (option,) = [one for one in command.params if "--family" in one.opts]
+    for name in FAMILIES:
+        assert f'"{name}"' in mx.mixed.__doc__, "the docstring of formulas/front.py"
+        assert re.search(rf"\b{name}\b", option.help), "the help of --family in cli/app.py"
+        assert f"| `{name}` |" in pages, "the table of families in docs/"
 
 
 def test_extra_zeros_beside_a_sum():

@@ -45,6 +45,7 @@ def volatility():
     ],
     ids=["crossed", "volatility"],
 )
+@pytest.mark.slow
 def test_the_curvature_is_the_hessian_on_its_pattern(problem, entries, words):
     blocks = as_blocks(problem)
     theta = start_of(problem) + 0.1
@@ -66,6 +67,7 @@ def test_the_curvature_is_the_hessian_on_its_pattern(problem, entries, words):
         np.testing.assert_allclose(found.pattern.matrix(values) @ v, product, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_without_a_pattern_the_curvature_is_whole_or_there_is_a_sentence(monkeypatch):
     def log_joint(theta, x, y):
         return -theta * jax.nn.logsumexp(x) - 0.5 * jnp.sum(x**2)
@@ -82,6 +84,7 @@ def test_without_a_pattern_the_curvature_is_whole_or_there_is_a_sentence(monkeyp
     assert "full" in find_structure(blocks, theta)
 
 
+@pytest.mark.slow
 def test_laplaces_gradient_is_that_of_its_value(volatility):
     """A lost third derivative or mixed derivative would show in single digits of the gradient."""
     _, latents, theta = volatility
@@ -97,6 +100,7 @@ def test_laplaces_gradient_is_that_of_its_value(volatility):
         np.testing.assert_allclose(gradient[i], slope, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_gaussian_posteriors_are_exact():
     problem = many.crossed(12, 7, 60)
     theta = {"mean": 0.8, "first": 1.2, "second": 0.6, "noise": 0.5}
@@ -136,6 +140,7 @@ def test_gaussian_posteriors_are_exact():
     np.testing.assert_allclose(errors, np.sqrt(np.diag(np.linalg.inv(hessian))), rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_weighted_draws_give_the_likelihood_with_its_error(volatility):
     problem, latents, theta = volatility
     exact = many.volatility_log_likelihood(np.asarray(problem.data), -0.8, 0.9, 0.4)
@@ -161,6 +166,7 @@ def test_weighted_draws_give_the_likelihood_with_its_error(volatility):
     assert abs(laplace_value(latents, mode) - exact) > 3 * stated.mean()
 
 
+@pytest.mark.slow
 def test_the_score_of_theta_without_its_noise(volatility):
     """Stein's identity with a wrong sign or factor would add noise, or a bias."""
     problem, latents, theta = volatility

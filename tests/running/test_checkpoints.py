@@ -112,6 +112,7 @@ def test_typed_keys_in_a_state_survive(tmp_path):
         ({"y": Y + 1.0}, "other data"),
         ({"x": X[:4]}, "other shapes"),
         ({"key": 3}, "another key"),
+        ({"x": X + 1.0}, "another start"),
     ],
 )
 def test_another_run_is_refused(tmp_path, change, word):

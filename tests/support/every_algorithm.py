@@ -100,6 +100,21 @@ ALGORITHMS = {
     "kiplmc1": lambda lj, h: mx.kipla(lj, h, 2.0),
     "kiplmc2": lambda lj, h: mx.kipla(lj, h, 2.0, discretization="kiplmc2"),
 }
+# What a loop reads off a method, said here a second time: those whose theta comes to rest, ...
+DETERMINISTIC = {
+    "svgd_em", "m_svgd_em", "m_svgd_em_restart", "m_svgd_em_adagrad", "m_svgd_em_curvature",
+    "m_svgd_em_wag", "m_svgd_em_riemannian", "asvgd_em", "asvgd_em_heavy_ball", "svgd_em_gfsd",
+    "m_svgd_em_blob", "coin_em_gfsf", "coin_em",
+}  # fmt: skip
+# ... those that cannot be rescaled, and those whose particles are in other blocks than "whole".
+WITHOUT_RESCALE = {"coin_em", "coin_em_gfsf"}
+BLOCKS = {"m_svgd_em_curvature": "leaves", "soul": None}
+# Fields of States that must be as new after a backtrack: what a method is moving with.
+RESET = {
+    "theta_ahead", "particles_ahead", "theta_momentum", "particle_momentum", "theta_velocity",
+    "particle_velocity", "momentum_count", "momentum_speed", "theta_momentum_state",
+    "particle_momentum_state",
+}  # fmt: skip
 
 
 def start(dtype=None):

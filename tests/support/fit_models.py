@@ -108,7 +108,7 @@ def item_response(seed, persons=150, items=5):
         theta={"log_a": jnp.zeros(items), "b": jnp.zeros(items)},
         latent=0.0,
     )
-    grid = jnp.linspace(-9, 9, 721)
+    grid = jnp.linspace(-9, 9, 181)  # four times as fine changes the 14th digit
 
     def log_marginal(theta):
         given = jax.vmap(lambda x: likelihood(theta, x, y))(grid)  # [grid, persons]
@@ -171,6 +171,11 @@ def one_factor(seed, rows=100, columns=5):
     return Case(problem, log_marginal)
 
 
+def _log_one_plus_exp(eta):
+    """Summed over the last axis; a third of the time of `np.logaddexp`."""
+    return np.maximum(eta, 0).sum(1) + np.log1p(np.exp(-np.abs(eta))).sum(1)
+
+
 def logistic(seed):
     """Learned prior mean and scale, nine correlated weights, not grouped."""
     data = mx.models.wisconsin(seed).train
@@ -192,13 +197,15 @@ def logistic(seed):
     proposal = stats.multivariate_t(x, 1.5 * np.linalg.inv(curvature), df=6, seed=1)
     draws = proposal.rvs(500_000)
     parts = np.array_split(draws, 200)
-    given = [(d @ features.T) @ labels - np.logaddexp(0, d @ features.T).sum(1) for d in parts]
+    given = [d @ (features.T @ labels) - _log_one_plus_exp(d @ features.T) for d in parts]
     fixed = jnp.asarray(np.concatenate(given) - proposal.logpdf(draws))
-    draws = jnp.asarray(draws)
+    # The prior of a draw needs its mean and its spread alone, and not all nine weights.
+    means, spreads = jnp.asarray(draws.mean(axis=1)), jnp.asarray(9 * draws.var(axis=1))
 
     def log_marginal(theta):
-        prior = jnp.sum(norm.logpdf(draws, theta["mean"], jnp.exp(theta["log_sd"])), axis=1)
-        return logsumexp(fixed + prior) - jnp.log(len(draws))
+        squares = spreads + 9 * (means - theta["mean"]) ** 2
+        prior = -0.5 * squares * jnp.exp(-2 * theta["log_sd"]) - 9 * theta["log_sd"]
+        return logsumexp(fixed + prior) - jnp.log(len(draws)) - 4.5 * jnp.log(2 * jnp.pi)
 
     return Case(problem, log_marginal, error=0.01)
 

@@ -16,13 +16,22 @@ def cloud(n=7, d=3, seed=0):
 
 
 def by_definition(k, x, s):
-    """phi_i = (1/N) sum_j [k(x_j, x_i) s_j + grad_1 k(x_j, x_i)], nothing rearranged."""
+    """phi_i = (1/N) sum_j [k(x_j, x_i) s_j + grad_1 k(x_j, x_i)], nothing rearranged.
+
+    A kernel of the distance itself, and not of its square, takes it from `distance`.
+    """
 
     def phi(x_i):
         terms = jax.vmap(lambda x_j, s_j: k(x_j, x_i) * s_j + jax.grad(k, 0)(x_j, x_i))(x, s)
         return jnp.sum(terms, axis=0) / len(x)
 
     return jax.jit(jax.vmap(phi))(x)
+
+
+def distance(a, b):
+    """|a - b| with the gradient 0 at 0, where that of a square root is NaN."""
+    r2 = jnp.sum((a - b) ** 2)
+    return jnp.where(r2 > 0, jnp.sqrt(jnp.where(r2 > 0, r2, 1)), 0)
 
 
 def squared(x):

@@ -7,15 +7,17 @@ A static argument of `jax.jit` is remembered for good, and with it the function 
 holds and the machine code made for it: a study of some hundred models would run out of memory maps.
 """
 
+import contextlib
 import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 
 from marginax._core import executables
 from marginax._core.disk_cache import folder_in_use
@@ -69,10 +71,15 @@ class Program:
     def __init__(self, function: Callable[..., Any], identity: str | None) -> None:
         self._name = _name(function)
         self._identity = identity
+        self._function = function
         self._traced = jax.jit(function)
-        self._quick = jax.jit(function, compiler_options=_quick_options())
         self._known: dict[Any, Any] = {}
         self._lock = threading.Lock()
+
+    @cached_property
+    def _quick(self) -> Any:
+        """Not before it is called: which options there are is known once JAX has its devices."""
+        return jax.jit(self._function, compiler_options=_quick_options())
 
     def __call__(self, *arguments: Any) -> Any:
         leaves, structure = jax.tree.flatten(arguments)
@@ -156,7 +163,23 @@ def result_shapes(function: Callable[..., Any], *arguments: Any) -> Any:
 def _quick_options() -> dict[str, Any]:
     """`QUICK`, but for what the user has set."""
     flags = os.environ.get("XLA_FLAGS", "")
-    return {name: value for name, value in QUICK.items() if name not in flags}
+    return {name: QUICK[name] for name in _known_options() if name not in flags}
+
+
+@lru_cache
+def _known_options() -> tuple[str, ...]:
+    """Those of `QUICK` that this version of XLA has: options come and go."""
+    if _is_known(QUICK):
+        return tuple(QUICK)
+    return tuple(name for name, value in QUICK.items() if _is_known({name: value}))
+
+
+def _is_known(options: dict[str, Any]) -> bool:
+    # Beside programs of users: neither kept on disk nor counted among theirs.
+    with executables.without_jaxs_cache(), contextlib.suppress(jax.errors.JaxRuntimeError):
+        jax.jit(lambda x: x, compiler_options=options).lower(np.float32(0)).compile()
+        return True
+    return False
 
 
 def _is_quick(leaves: list[Any]) -> bool:

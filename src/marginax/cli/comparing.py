@@ -56,17 +56,28 @@ def _read(path: Path) -> _Summary:
         ) from None
     except (json.JSONDecodeError, UnicodeDecodeError):
         raise ValueError(f"{file} is no summary of a fit: it is not JSON.") from None
+    try:
+        return _parts_of(told, str(path), file)
+    except (AttributeError, KeyError, TypeError):
+        raise ValueError(
+            f"{file} is no summary of a fit: it is other JSON. Give two folders that `marginax "
+            "fit` or `marginax mixed --out` wrote."
+        ) from None
+
+
+def _parts_of(told: Any, name: str, file: Path) -> _Summary:
     parts = ("parameters", "fixed_effects", "variance_components")
     rows = [row for part in parts for row in told.get(part, [])]
     if told.get("log_likelihood") is None or not rows:
         raise ValueError(f"{file} has no log likelihood: there is nothing to compare.")
+    bic = told.get("bic")
     return _Summary(
-        name=str(path),
+        name=name,
         parameters=tuple(str(row["name"]) for row in rows),
         log_likelihood=float(told["log_likelihood"]),
         error=float(told.get("log_likelihood_error") or 0.0),
         aic=float(told["aic"]),
-        bic=told.get("bic"),
+        bic=None if bic is None else float(bic),
         rows=told.get("num_observations", told.get("sample_size")),
         reml=bool(told.get("reml", False)),
         data=Path(str(told.get("data", ""))).name,

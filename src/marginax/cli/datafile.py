@@ -7,9 +7,11 @@ that a typing error turned into text and then into codes, would be fitted withou
 import csv
 import difflib
 import math
+import re
 import zipfile
 from collections import Counter
 from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +19,20 @@ import numpy as np
 
 from marginax.model.groups import padded
 
-__all__ = ["Columns", "NoColumn", "by_group", "listed", "nearest", "read_csv", "read_table"]
+__all__ = [
+    "Columns",
+    "NoColumn",
+    "by_group",
+    "check_pyarrow",
+    "listed",
+    "nearest",
+    "read_csv",
+    "read_table",
+]
 
 
 MOST_LISTED = 30  # names that a sentence can bear
+SAFE_PYARROW = (14, 0, 1)  # before it a file could bring code that was run, CVE-2023-47248
 
 
 class NoColumn(KeyError, ValueError):
@@ -110,7 +122,21 @@ def _read_npz(path: Path) -> dict[str, Any]:
         ) from None
 
 
+def check_pyarrow(path: Path) -> None:
+    """Refuses to read a file by a pyarrow that runs what the file says."""
+    try:
+        here = version("pyarrow")
+    except PackageNotFoundError:
+        return
+    if tuple(map(int, re.findall(r"\d+", here)[:3])) < SAFE_PYARROW:
+        raise ValueError(
+            f"{path} is not read: pyarrow {here} may run code from a parquet file "
+            "(CVE-2023-47248). `pip install -U pyarrow`, or save the table as .csv."
+        )
+
+
 def _read_parquet(path: Path) -> dict[str, Any]:
+    check_pyarrow(path)
     try:
         import pyarrow.parquet  # type: ignore[import-not-found, import-untyped, unused-ignore]
     except ImportError:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import typer
 
 from marginax.cli.about import versions
+from marginax.cli.datafile import check_pyarrow
 from marginax.cli.messages import errors, one_line, warnings_as_notes
 from marginax.cli.page import Panel, figure_html, with_minus
 from marginax.cli.writing import check_writable, write_figure, write_whole
@@ -83,6 +84,8 @@ def _read(path: Path) -> Any:
         raise ValueError(
             f"{path}: data come from {' and '.join(readers)} files. Save the table as one of these."
         )
+    if path.suffix.lower() == ".parquet":
+        check_pyarrow(path)
     try:
         return readers[path.suffix.lower()](path)
     except ImportError:
