@@ -1,6 +1,6 @@
 """Draws the figures of docs/m_svgd_em.md: `python docs/figures/em.py`.
 
-Writes docs/_static/em_way_*.png, em_forces.png, em_cloud.png and em_momentum.png, and prints the
+Writes docs/_static/em_way_*.png, em_forces_*.png, em_cloud.png and em_momentum.png, and prints the
 numbers that the page says.
 """
 
@@ -105,23 +105,19 @@ def forces() -> None:
             k = np.exp(-(apart**2).sum(-1) / (2 * h**2))
             cloud = cloud + 0.2 * (k @ -cloud + part * (k[..., None] * apart).sum(1)) / len(x)
         ends[name] = cloud
-    figure, axes = plt.subplots(1, 2, figsize=(9.0, 4.3), layout="constrained", sharey=True)
-    circles(axes[0])
+    size = {"figsize": (4.8, 4.7), "layout": "constrained"}
+    figure, ax = plt.subplots(**size)
     arrows = {"angles": "xy", "scale_units": "xy", "scale": 0.7, "width": 0.006}
-    axes[0].quiver(*x.T, *climb.T, color=BLUE, label="scores, shared", **arrows)
-    axes[0].quiver(*x.T, *repel.T, color=VERMILION, label="repulsion", **arrows)
-    axes[0].scatter(*x.T, s=26, color=BLACK, zorder=3)
-    axes[0].set_title("What moves each particle")
-    circles(axes[1])
-    axes[1].scatter(*ends["climb"].T, s=60, marker="v", color=BLUE, label="scores alone")
-    axes[1].scatter(*ends["both"].T, s=40, color=GREEN, label="scores and repulsion")
-    axes[1].set_title("Where they come to rest")
-    for ax in axes:
-        ax.legend(loc="upper right", fontsize=11)
-        ax.set(xlim=(-3.6, 3.1), ylim=(-2.9, 3.6), xlabel="first latent")
-        ax.set_aspect("equal")
-    axes[0].set_ylabel("second latent")
-    figure.savefig(STATIC / "em_forces.png")
+    ax.quiver(*x.T, *climb.T, color=BLUE, label="scores, shared", **arrows)
+    ax.quiver(*x.T, *repel.T, color=VERMILION, label="repulsion", **arrows)
+    ax.scatter(*x.T, s=26, color=BLACK, zorder=3)
+    finish(ax, "What moves each particle")
+    figure.savefig(STATIC / "em_forces_move.png")
+    figure, ax = plt.subplots(**size)
+    ax.scatter(*ends["climb"].T, s=60, marker="v", color=BLUE, label="scores alone")
+    ax.scatter(*ends["both"].T, s=40, color=GREEN, label="scores and repulsion")
+    finish(ax, "Where they come to rest")
+    figure.savefig(STATIC / "em_forces_rest.png")
     share = ends["both"].var(axis=0).mean()
     print(
         f"two latents, 14 particles: scores alone keep {ends['climb'].var():.1e} of the variance,"
@@ -129,12 +125,16 @@ def forces() -> None:
     print(f"  with repulsion {share:.2f}")
 
 
-def circles(ax) -> None:
-    """Hold 50 % and 95 % of a standard normal in the plane."""
+def finish(ax, title: str) -> None:
+    """Circles that hold 50 % and 95 % of a standard normal in the plane, and all around it."""
     angle = np.linspace(0, 2 * np.pi, 200)
     for share, dash in ((0.5, "-"), (0.95, "--")):
         radius = np.sqrt(-2 * np.log(1 - share))
         ax.plot(radius * np.cos(angle), radius * np.sin(angle), color=BLACK, ls=dash, lw=1.1)
+    ax.set(xlim=(-3.6, 3.1), ylim=(-2.9, 3.8), xlabel="first latent", ylabel="second latent")
+    ax.set_title(title)
+    ax.legend(loc="upper right", fontsize=11)
+    ax.set_aspect("equal")
 
 
 def travel() -> None:

@@ -80,6 +80,39 @@ def _run_blocks(name, namespace=None):
     return namespace
 
 
+# What a page calls a thing, and what that is.
+THINGS = {
+    "mx": [mx],
+    "fit": [mx.Fit, mx.MixedFit],
+    "run": [mx.Run],
+    "problem": [mx.Problem],
+    **{name: [getattr(mx, name)] for name in PUBLIC},
+}
+NAME = re.compile(rf"(?<![\w./]){'(' + '|'.join(THINGS) + ')'}\.([a-z_]\w*)(?!\w*\.(?:md|py|npz))")
+
+
+@pytest.mark.parametrize("page", TEXTS, ids=lambda path: path.name)
+def test_names_on_the_pages_are_there(page):
+    if page.name == "CHANGELOG.md":
+        return  # tells of names that were
+    for code in re.findall(r"`[^`]+`", re.sub(r"^```\w*$", "`", page.read_text(), flags=re.M)):
+        for thing, name in NAME.findall(code):
+            owners = THINGS[thing]
+            fields = set().union(*(getattr(o, "__dataclass_fields__", {}) for o in owners))
+            there = any(hasattr(owner, name) for owner in owners) or name in fields
+            assert there or name in ("py", "md", "npz", "csv"), f"{thing}.{name}"
+
+
+@pytest.mark.parametrize("page", TEXTS, ids=lambda path: path.name)
+def test_files_named_on_the_pages_are_there(page):
+    if page.name == "CHANGELOG.md":
+        return
+    for name in re.findall(
+        r"`((?:src|tests|docs|benchmarks|examples)/[\w./]+\.\w+)`", page.read_text()
+    ):
+        assert (ROOT / name).exists() or "your_" in name, name
+
+
 @pytest.mark.slow
 def test_the_code_of_the_first_steps_runs(as_users_write, monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)
