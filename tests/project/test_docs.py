@@ -1,6 +1,7 @@
 """The site's pages name everything public, lead somewhere, and hold code that is Python."""
 
 import ast
+import importlib
 import re
 import runpy
 from pathlib import Path
@@ -171,3 +172,27 @@ def test_the_table_of_methods_is_what_the_code_says():
     assert set(made["MOVES"]) == set(algorithms.__all__) - {"Algorithm"}
     page = (ROOT / "docs" / "api" / "algorithms.md").read_text()
     assert made["written"](page) == page
+
+
+def test_the_commands_are_what_the_shell_says():
+    made = runpy.run_path(str(ROOT / "docs" / "command_table.py"))
+    page = (ROOT / "docs" / "api" / "cli.md").read_text()
+    assert made["written"](page) == page, "run `python docs/command_table.py`"
+
+
+def test_states_and_infos_are_what_the_code_has():
+    page = (ROOT / "docs" / "notation.md").read_text().split("## States and infos")[1]
+    rows = re.findall(r"^\| (`\w+`.*?) \| (.*?) ?\| (.+?) \|$", page, flags=re.MULTILINE)
+    named = {}
+    for methods, state, info in rows:
+        fields = tuple(re.findall(r"`(\w+)`", text.split(";")[0]) for text in (state, info))
+        named |= dict.fromkeys(re.findall(r"`(\w+)`", methods), fields)
+    assert named.keys() == set(algorithms.__all__) - {"Algorithm"}
+    del named["tuning_free"]  # a configuration of m_svgd_em
+    for name, (state, info) in named.items():
+        init = importlib.import_module(f"marginax.algorithms._{name}")
+        kinds = {kind: value for kind, value in vars(init).items() if hasattr(value, "_fields")}
+        states = [value._fields for kind, value in kinds.items() if kind.endswith("State")]
+        infos = [value._fields for kind, value in kinds.items() if kind.endswith("Info")]
+        assert ("theta", "particles", *state) in states, name
+        assert tuple(info) in infos, name
