@@ -1,5 +1,6 @@
 """The reference of the shell, docs/api/cli.md, from the code: `python docs/command_table.py`."""
 
+import re
 from pathlib import Path
 
 import typer
@@ -26,6 +27,8 @@ def commands() -> str:
         words = "\n\n".join(
             " ".join(paragraph.split()) for paragraph in (command.help or "").split("\n\n")
         )
+        pieces = re.split(r"(`[^`]*`)", words)  # an option outside of code would get a dash
+        words = "".join(re.sub(r"(--[\w-]+)", r"`\1`", p) if p[:1] != "`" else p for p in pieces)
         parts += [f"## `marginax {name}`", words]
         rows = [option(one) for one in command.params if one.name != "help"]
         if rows:
