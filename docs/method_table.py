@@ -1,4 +1,4 @@
-"""README's table of methods, from the code: `python docs/method_table.py` writes it there.
+"""The table of methods in docs/api/algorithms.md, from the code: `python docs/method_table.py`.
 
 Calls come from the constructors' signatures, papers from the first reference of each file; a
 configuration of this library has none of its own.
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import marginax as mx
 
-README = Path(__file__).parents[1] / "README.md"
+PAGE = Path(__file__).parent / "api" / "algorithms.md"
 BEGIN, END = "<!-- made by docs/method_table.py -->\n", "<!-- end of the table -->"
 # How theta moves, and how the particles do.
 MOVES = {
@@ -62,11 +62,11 @@ def table() -> str:
     return "\n".join(rows) + "\n"
 
 
-def written(readme: str) -> str:
-    """README with the table as it should be."""
-    before, rest = readme.split(BEGIN)
+def written(page: str) -> str:
+    """The page with the table as it should be."""
+    before, rest = page.split(BEGIN)
     return before + BEGIN + "\n" + table() + "\n" + END + rest.split(END)[1]
 
 
 if __name__ == "__main__":
-    README.write_text(written(README.read_text()))
+    PAGE.write_text(written(PAGE.read_text()))

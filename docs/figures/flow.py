@@ -34,7 +34,13 @@ STAGES = (
         "Likelihood, information, draws",
     ),
     (("fitting/",), ("the plan, the stages, what to warn of",), GREEN, "Fit"),
-    (("cli/",), ("a model file and a table to a folder",), GREEN, ""),
+    (
+        ("formulas/",),
+        ("a formula to linear algebra where that", "is exact, to a problem otherwise"),
+        GREEN,
+        "MixedFit",
+    ),
+    (("cli/",), ("a model or a formula, and a table, to a folder",), GREEN, ""),
 )
 BELOW = (
     ("_core/", "under all: trees, small matrices,"),

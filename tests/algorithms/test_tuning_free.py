@@ -67,7 +67,7 @@ def test_toy_in_any_dimension(dimension, variances):
         end = fitted(toy.log_joint, theta, x0, y, num_steps=60)
         near = np.abs(np.asarray(end.history) - float(jnp.mean(y))) < 0.05
         first = next(t for t in range(50) if near[t : t + 10].all())
-        assert first <= 20
+        assert first in ((18,) if variances == (12.0, 12.0) else (7, 8))  # as docs/kernels.md says
         ratio = np.asarray(end.particles.var(axis=0)) / toy.posterior_variance
         assert np.all((ratio > 0.98) & (ratio < 1.02))
 

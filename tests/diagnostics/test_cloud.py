@@ -195,11 +195,15 @@ def test_wrong_blocks_are_caught():
         np.testing.assert_allclose([verdict.stein_low, verdict.stein_high], 1.0, atol=0.01)
         assert not verdict.ok
         assert "not independent" in verdict.verdict
+        if over == "coordinates":  # as docs/kernels.md says
+            np.testing.assert_allclose(error, 0.026, atol=0.001)
+            np.testing.assert_allclose(verdict.cross_block_curvature, 0.36, atol=0.01)
     error, verdict = checked(shape, 40)  # one block, more particles than its 30 numbers
     assert error < 1e-4
     assert verdict.ok, verdict
     error, verdict = checked(shape, 20)  # fewer: the Stein ratio says so
     assert error > 0.02
+    np.testing.assert_allclose(verdict.stein_ratio, 0.63, atol=0.01)
     assert "20 particles cannot span blocks of 30 numbers" in verdict.verdict
 
 

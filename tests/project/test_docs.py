@@ -1,19 +1,28 @@
 """The site's pages name everything public, lead somewhere, and hold code that is Python."""
 
 import ast
+import importlib
 import re
+import runpy
 from pathlib import Path
 from types import ModuleType
 
+import jax
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import marginax as mx
+from marginax import algorithms
+from marginax.cli.app import app
+from marginax.likelihood import quadrature
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "api").glob("*.md")])
 TEXTS = [*PAGES, *ROOT.glob("*.md")]
 BLOCK = re.compile(r"^```(\S*)\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
+START = (ROOT / "docs" / "start.md").read_text()
+RUN = (ROOT / "docs" / "run.md").read_text()
 PUBLIC = [name for name in mx.__all__ if isinstance(getattr(mx, name), ModuleType)]
 
 
@@ -49,31 +58,144 @@ def test_code_on_the_pages_is_python(page):
             ast.parse(code)
 
 
-@pytest.mark.slow
-def test_the_code_for_users_of_other_tools_runs(as_users_write):
-    namespace = {}
-    for language, code in BLOCK.findall((ROOT / "docs" / "from_other_tools.md").read_text()):
+def test_the_nodes_of_the_quadrature_rules():
+    rules = {size: [str(order)] for size, order in quadrature.ORDERS.items()}
+    reaching = {size: [] for size in rules}
+    for size, finer in quadrature.FINER.items():
+        for rule in finer:
+            if isinstance(rule, int):
+                rules[size].append(str(rule))
+            else:
+                reaching[size].append(str(quadrature.far_reaching(1, *rule).num_nodes))
+    page = (ROOT / "docs" / "api" / "likelihood.md").read_text()
+    for size, orders in rules.items():
+        assert f"| {size} | {', '.join(orders)} | {', '.join(reaching[size])} |" in page
+
+
+def _run_blocks(name, namespace=None):
+    """Executes the Python of a page, one block after the other."""
+    namespace = {} if namespace is None else namespace
+    for language, code in BLOCK.findall((ROOT / "docs" / name).read_text()):
         if language == "python":
             exec(code, namespace)
-    fit, same = namespace["fit"], namespace["same"]
+    return namespace
+
+
+# What a page calls a thing, and what that is.
+THINGS = {
+    "mx": [mx],
+    "fit": [mx.Fit, mx.MixedFit],
+    "run": [mx.Run],
+    "problem": [mx.Problem],
+    **{name: [getattr(mx, name)] for name in PUBLIC},
+}
+NAME = re.compile(rf"(?<![\w./]){'(' + '|'.join(THINGS) + ')'}\.([a-z_]\w*)(?!\w*\.(?:md|py|npz))")
+
+
+@pytest.mark.parametrize("page", TEXTS, ids=lambda path: path.name)
+def test_names_on_the_pages_are_there(page):
+    if page.name == "CHANGELOG.md":
+        return  # tells of names that were
+    for code in re.findall(r"`[^`]+`", re.sub(r"^```\w*$", "`", page.read_text(), flags=re.M)):
+        for thing, name in NAME.findall(code):
+            owners = THINGS[thing]
+            fields = set().union(*(getattr(o, "__dataclass_fields__", {}) for o in owners))
+            there = any(hasattr(owner, name) for owner in owners) or name in fields
+            assert there or name in ("py", "md", "npz", "csv"), f"{thing}.{name}"
+
+
+@pytest.mark.parametrize("page", TEXTS, ids=lambda path: path.name)
+def test_files_named_on_the_pages_are_there(page):
+    if page.name == "CHANGELOG.md":
+        return
+    for name in re.findall(
+        r"`((?:src|tests|docs|benchmarks|examples)/[\w./]+\.\w+)`", page.read_text()
+    ):
+        assert (ROOT / name).exists() or "your_" in name, name
+
+
+@pytest.mark.slow
+def test_the_code_of_the_first_steps_runs(as_users_write, monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert CliRunner().invoke(app, ["new", "lmm"]).exit_code == 0
+    _run_blocks("start.md")
+    said = capsys.readouterr().out
+    shown = "\n".join(re.findall(r"^```text\n(.*?)^```", START, flags=re.DOTALL | re.MULTILINE))
+    rows = [line for line in shown.splitlines() if re.search(r"\[.+, .+\]$|^log lik|^CONV", line)]
+    assert len(rows) == 15
+    for row in rows:
+        assert row in said
+
+
+def test_the_code_that_explains_m_svgd_em_is_the_algorithm():
+    found = _run_blocks("m_svgd_em.md")
+    np.testing.assert_allclose(found["theta"], found["same"].theta, rtol=1e-8)
+    np.testing.assert_allclose(found["x"], found["same"].particles, rtol=1e-8)
+
+
+@pytest.mark.slow
+def test_the_code_about_running_runs(capsys):
+    block = next(code for language, code in BLOCK.findall(RUN) if language == "python")
+    with jax.numpy_rank_promotion("allow"):
+        exec(block, {})
+    said = capsys.readouterr().out.strip().splitlines()
+    assert said[0].startswith("Run: converged")
+    assert "holds 100 % of the posterior variance" in said[-2]
+    fitted, exact = map(float, re.findall(r"-?\d+\.\d+", said[-1]))
+    assert abs(fitted - exact) < 1e-3
+
+
+@pytest.mark.slow
+def test_the_code_for_users_of_other_tools_runs(as_users_write, monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    found = _run_blocks("from_other_tools.md")
+    fit, same = found["fit"], found["same"]
     assert fit.ok
     assert same.ok
+    assert found["zeros"].ok
+    assert found["series"].ok
+    assert "a chain" in str(found["series"])
     np.testing.assert_allclose(np.sort(same.estimates), np.sort(fit.estimates), atol=1e-3)
+    assert "logLik -875.970" in capsys.readouterr().out
 
 
 def test_the_code_for_users_of_lme4_runs(as_users_write, monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
-    namespace = {}
-    for language, code in BLOCK.findall((ROOT / "docs" / "mixed.md").read_text()):
-        if language == "python":
-            exec(code, namespace)
+    found = _run_blocks("mixed.md")
     assert "logLik -875.970" in capsys.readouterr().out
-    assert namespace["fit"].ok
+    assert found["fit"].ok
 
 
-def test_the_first_page_shows_the_readme_code():
-    page = (ROOT / "docs" / "index.md").read_text()
-    assert '{literalinclude} ../README.md\n:language: python\n:start-after: "```python"' in page
+def test_the_table_of_methods_is_what_the_code_says():
+    made = runpy.run_path(str(ROOT / "docs" / "method_table.py"))
+    assert set(made["MOVES"]) == set(algorithms.__all__) - {"Algorithm"}
+    page = (ROOT / "docs" / "api" / "algorithms.md").read_text()
+    assert made["written"](page) == page
+
+
+def test_the_commands_are_what_the_shell_says():
+    made = runpy.run_path(str(ROOT / "docs" / "command_table.py"))
+    page = (ROOT / "docs" / "api" / "cli.md").read_text()
+    assert made["written"](page) == page, "run `python docs/command_table.py`"
+
+
+def test_states_and_infos_are_what_the_code_has():
+    page = (ROOT / "docs" / "notation.md").read_text().split("## States and infos")[1]
+    rows = re.findall(r"^\| (`\w+`.*?) \| (.*?) ?\| (.+?) \|$", page, flags=re.MULTILINE)
+    named = {}
+    for methods, state, info in rows:
+        fields = tuple(re.findall(r"`(\w+)`", text.split(";")[0]) for text in (state, info))
+        named |= dict.fromkeys(re.findall(r"`(\w+)`", methods), fields)
+    assert named.keys() == set(algorithms.__all__) - {"Algorithm"}
+    del named["tuning_free"]  # a configuration of m_svgd_em
+    for name, (state, info) in named.items():
+        init = importlib.import_module(f"marginax.algorithms._{name}")
+        kinds = {kind: value for kind, value in vars(init).items() if hasattr(value, "_fields")}
+        states = [value._fields for kind, value in kinds.items() if kind.endswith("State")]
+        infos = [value._fields for kind, value in kinds.items() if kind.endswith("Info")]
+        assert ("theta", "particles", *state) in states, name
+        assert tuple(info) in infos, name
 
 
 DRAWING = [
