@@ -14,14 +14,10 @@ from marginax.fitting.fit_state import FitState
 from marginax.fitting.strategies import Strategy
 from marginax.fitting.warnings import has_converged, notes_on, warnings_of
 from marginax.likelihood.climbs import Maximum
+from marginax.likelihood.functions import LikelihoodFunction
 from marginax.likelihood.newton import Climb, Local
 from marginax.likelihood.posterior import Posterior
-from marginax.likelihood.results import (
-    DrawsLikelihood,
-    ImportanceLikelihood,
-    LikelihoodFunction,
-    QuadratureLikelihood,
-)
+from marginax.likelihood.results import DrawsLikelihood, ImportanceLikelihood, QuadratureLikelihood
 from marginax.model.transforms import positive
 from marginax.running.result import Run, agreement
 

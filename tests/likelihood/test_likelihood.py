@@ -18,12 +18,12 @@ from marginax.likelihood.from_draws import (
     louis_climb,
     louis_moments,
 )
+from marginax.likelihood.functions import LikelihoodFunction
 from marginax.likelihood.importance import importance_likelihood
 from marginax.likelihood.newton import Climb, Local, climb
 from marginax.likelihood.posterior import Posterior, posterior_sampler
 from marginax.likelihood.profile import profile_interval
 from marginax.likelihood.quadrature import quadrature_likelihood
-from marginax.likelihood.results import LikelihoodFunction
 
 pytestmark = pytest.mark.usefixtures("as_users_write")
 

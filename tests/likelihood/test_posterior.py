@@ -6,8 +6,8 @@ import pytest
 
 from marginax.likelihood import posterior
 from marginax.likelihood.climbs import maximum_from
+from marginax.likelihood.functions import LikelihoodFunction
 from marginax.likelihood.newton import Climb, Local
-from marginax.likelihood.results import LikelihoodFunction
 
 
 @pytest.mark.parametrize("num_latents", [1, 800, 4_000, 50_000, 100_000])

@@ -11,8 +11,8 @@ from scipy.stats import chi2, multivariate_normal
 import marginax as mx
 from marginax.likelihood import profile
 from marginax.likelihood.climbs import Maximum
+from marginax.likelihood.functions import LikelihoodFunction
 from marginax.likelihood.newton import Climb, Local
-from marginax.likelihood.results import LikelihoodFunction
 from marginax.model import parameter_table
 from marginax.model.transforms import correlation_cholesky, interval, positive
 

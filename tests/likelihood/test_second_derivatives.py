@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from marginax.likelihood.functions import LikelihoodFunction
 from marginax.likelihood.newton import Climb, Local
-from marginax.likelihood.results import LikelihoodFunction
 from marginax.likelihood.second_derivatives import (
     by_differences,
     checked_information,

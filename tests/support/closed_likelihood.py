@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from marginax.likelihood.climbs import Maximum
+from marginax.likelihood.functions import LikelihoodFunction
 from marginax.likelihood.newton import Climb, Local
-from marginax.likelihood.results import LikelihoodFunction
 
 
 def closed_likelihood(log_likelihood: Callable[[Any], Any]) -> LikelihoodFunction:

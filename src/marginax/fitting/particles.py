@@ -7,7 +7,7 @@ from marginax._core.at_start import NotFiniteError
 from marginax.fitting.plan import NARROW, Plan, start_particles
 from marginax.fitting.starts import Starts
 from marginax.fitting.strategies import RunOptions, Strategy
-from marginax.likelihood.results import modes_of
+from marginax.likelihood.functions import modes_of
 from marginax.model.problem import Problem, in_double_precision
 from marginax.running.result import Run
 from marginax.typing import Key

@@ -10,8 +10,8 @@ import numpy as np
 
 from marginax.likelihood.blocks import USUAL_CHUNK
 from marginax.likelihood.climbs import climb_from_starts, is_near
+from marginax.likelihood.functions import LikelihoodFunction
 from marginax.likelihood.newton import Climb
-from marginax.likelihood.results import LikelihoodFunction
 from marginax.model.problem import Problem, in_double_precision
 
 __all__ = ["Beginnings", "few_groups", "rough_tops"]

@@ -27,6 +27,7 @@ from marginax.likelihood.climbs import (
     maximum_from,
 )
 from marginax.likelihood.from_draws import climb_by_draws, likelihood_from_draws
+from marginax.likelihood.functions import modes_of
 from marginax.likelihood.methods import likelihood_of_all
 from marginax.likelihood.newton import Climb
 from marginax.likelihood.posterior import (
@@ -36,7 +37,6 @@ from marginax.likelihood.posterior import (
     posterior_sampler,
     too_many_latents,
 )
-from marginax.likelihood.results import modes_of
 from marginax.model.problem import Problem, in_double_precision
 from marginax.running.result import Run
 from marginax.typing import Key

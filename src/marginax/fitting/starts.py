@@ -18,9 +18,9 @@ from marginax._core.random_numbers import standard_normal
 from marginax.fitting.rough_climbs import Beginnings, few_groups, rough_tops
 from marginax.fitting.strategies import Strategy
 from marginax.likelihood.climbs import climb_from_starts, is_near
+from marginax.likelihood.functions import LikelihoodFunction
 from marginax.likelihood.methods import choose_likelihood
 from marginax.likelihood.newton import Climb, Local, climb
-from marginax.likelihood.results import LikelihoodFunction
 from marginax.model.problem import Problem, in_double_precision
 from marginax.model.transforms import identity
 from marginax.model.transforms.trees import is_transform

@@ -25,11 +25,11 @@ from marginax.formulas.problems import MixedProblem, make_problem
 from marginax.formulas.solution import Effects, Number, Solution
 from marginax.likelihood.blocks import as_blocks, chunk_of, finite_values
 from marginax.likelihood.climbs import Maximum, climb_from_starts, maximum_from
+from marginax.likelihood.functions import LikelihoodFunction, modes_of
 from marginax.likelihood.posterior import posterior_sampler
 from marginax.likelihood.profile import profile_of
 from marginax.likelihood.proposals import as_modes, proposals_by_chunk
 from marginax.likelihood.quadrature import nodes_of, quadrature_likelihood, rules
-from marginax.likelihood.results import LikelihoodFunction, modes_of
 from marginax.likelihood.structured import structured_likelihood
 from marginax.model import parameter_table
 from marginax.model.model_key import models_as_they_are

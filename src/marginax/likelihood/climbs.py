@@ -10,15 +10,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from marginax.likelihood.functions import LikelihoodFunction, modes_of
 from marginax.likelihood.newton import Climb, climb, is_finite, typical_lengths
 from marginax.likelihood.plateaus import is_rounding, off_plateau
 from marginax.likelihood.results import (
     LARGEST_SHIFT,
     ImportanceLikelihood,
     Likelihood,
-    LikelihoodFunction,
     QuadratureLikelihood,
-    modes_of,
 )
 from marginax.likelihood.second_derivatives import by_differences, curvature_agrees
 

@@ -21,6 +21,7 @@ from jaxtyping import Array
 from marginax._core.linalg import cholesky, lower_solve
 from marginax._core.programs import KEPT, ById, program
 from marginax.likelihood.blocks import MOST_LATENTS, Blocks, as_blocks, chunk_of
+from marginax.likelihood.functions import FineStart, LikelihoodFunction, modes_of
 from marginax.likelihood.importance_weights import (
     Draws,
     Ratios,
@@ -34,12 +35,7 @@ from marginax.likelihood.mode_search import mode_search
 from marginax.likelihood.modes import Laplace, hessians
 from marginax.likelihood.newton import Local
 from marginax.likelihood.proposals import Proposal, as_modes, proposals_by_chunk
-from marginax.likelihood.results import (
-    FineStart,
-    ImportanceLikelihood,
-    LikelihoodFunction,
-    modes_of,
-)
+from marginax.likelihood.results import ImportanceLikelihood
 from marginax.model.problem import Problem
 
 __all__ = [

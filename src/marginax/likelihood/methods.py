@@ -14,10 +14,11 @@ files follow the type.
 import numpy as np
 from jax.sharding import Mesh
 
+from marginax.likelihood.functions import LikelihoodFunction
 from marginax.likelihood.importance import MOST_LATENTS, importance_likelihood
 from marginax.likelihood.newton import Climb
 from marginax.likelihood.quadrature import MOST_DIMENSIONS, ORDERS, quadrature_likelihood
-from marginax.likelihood.results import LikelihoodFunction, QuadratureLikelihood
+from marginax.likelihood.results import QuadratureLikelihood
 from marginax.likelihood.structured import structured_likelihood
 from marginax.model.problem import Problem
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from marginax.likelihood.functions import LikelihoodFunction
 from marginax.likelihood.newton import Climb
-from marginax.likelihood.results import LikelihoodFunction
 
 __all__ = ["is_rounding", "off_plateau"]
 

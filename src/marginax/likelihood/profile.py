@@ -15,8 +15,8 @@ import jax
 import numpy as np
 
 from marginax.likelihood.climbs import Maximum
+from marginax.likelihood.functions import LikelihoodFunction, modes_of
 from marginax.likelihood.newton import Climb, Local, climb, restricted
-from marginax.likelihood.results import LikelihoodFunction, modes_of
 from marginax.model import parameter_table
 from marginax.model.problem import Problem
 

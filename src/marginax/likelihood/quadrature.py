@@ -30,6 +30,7 @@ from jaxtyping import Array, Float
 from marginax._core.processes import whole
 from marginax._core.programs import KEPT, ById, program
 from marginax.likelihood.blocks import Blocks, as_blocks, chunk_of, finite_values
+from marginax.likelihood.functions import LikelihoodFunction
 from marginax.likelihood.mode_search import mode_search
 from marginax.likelihood.newton import Local
 from marginax.likelihood.proposals import (
@@ -41,7 +42,7 @@ from marginax.likelihood.proposals import (
     points_of,
     proposals_by_chunk,
 )
-from marginax.likelihood.results import LikelihoodFunction, QuadratureLikelihood
+from marginax.likelihood.results import QuadratureLikelihood
 from marginax.model.problem import Problem
 from marginax.typing import Data
 

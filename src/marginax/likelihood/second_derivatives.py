@@ -8,8 +8,8 @@ differences tell both.
 
 import numpy as np
 
+from marginax.likelihood.functions import LikelihoodFunction
 from marginax.likelihood.newton import Climb, Local, restricted, with_some
-from marginax.likelihood.results import LikelihoodFunction
 
 __all__ = ["by_differences", "checked_information", "curvature_agrees"]
 

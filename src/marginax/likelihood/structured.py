@@ -24,6 +24,7 @@ from marginax._core.programs import KEPT
 from marginax._core.random_numbers import generator_of
 from marginax.likelihood.best_gaussian import Gaussian, best_gaussian, fitting_draws
 from marginax.likelihood.blocks import Blocks, as_blocks
+from marginax.likelihood.functions import LikelihoodFunction, StructuredStart, modes_of
 from marginax.likelihood.laplace import (
     Mode,
     curvature_is_constant,
@@ -34,12 +35,7 @@ from marginax.likelihood.laplace import (
 )
 from marginax.likelihood.many_latents import Latents, latents_of
 from marginax.likelihood.newton import Local
-from marginax.likelihood.results import (
-    LikelihoodFunction,
-    StructuredLikelihood,
-    StructuredStart,
-    modes_of,
-)
+from marginax.likelihood.results import StructuredLikelihood
 from marginax.likelihood.structured_draws import (
     CLIMBING_DRAWS,
     CLIMBING_SEED,
