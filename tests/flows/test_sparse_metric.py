@@ -126,3 +126,38 @@ def test_what_cannot_be_a_metric_is_refused():
         mx.metrics.curvature("leading", structure=mx.structure_of(model))
     with pytest.raises(ValueError, match="computed on the host"):
         mx.metrics.curvature(structure=mx.structure_of(model, "sparse"))
+
+
+def smooth(theta, x, y):
+    """A walk seen with noise, whose posterior is Gaussian: neighbours go together."""
+    noise = 6 * theta - jnp.sum((y - x) ** 2) * jnp.exp(theta) / 2
+    return noise - 10 * jnp.sum(jnp.diff(x) ** 2)
+
+
+def test_whether_blocks_are_independent_is_asked_in_the_units_of_the_metric():
+    """In x neighbours interact, and a kernel latent by latent would miss it; in u none do."""
+    given = mx.Problem(smooth, jnp.asarray(0.3), jnp.zeros(12), jnp.linspace(-1, 1, 12))
+    x = jnp.asarray(np.random.default_rng(2).normal(size=(8, 12)))
+    blocks = {"blocks": "coordinates"}
+    at = given.unconstrained_log_joint, jnp.asarray(0.3), x, given.data
+    method = mx.tuning_free(at[0], structure=mx.structure_of(given))
+    in_x = mx.diagnostics.check(*at, **blocks)
+    in_u = mx.diagnostics.check(*at, **blocks, frame=method.frame)
+    assert any("not independent" in words for words in in_x.warnings)
+    assert not any("not independent" in words for words in in_u.warnings)
+    assert in_u.cross_block_curvature < 1e-6 < 0.1 < in_x.cross_block_curvature
+    # Where the curvature changes over the cloud, what the units leave is still said.
+    bent = problem()
+    away = jnp.asarray(3 * cloud())
+    frame = mx.tuning_free(log_joint, structure=mx.structure_of(bent)).frame
+    told = mx.diagnostics.check(log_joint, jnp.asarray(0.4), away, bent.data, **blocks, frame=frame)
+    assert told.cross_block_curvature > 0.01
+
+
+def test_run_asks_in_these_units():
+    y = jnp.linspace(-1, 1, 12) + jnp.asarray(np.random.default_rng(1).normal(size=12))
+    given = mx.Problem(smooth, jnp.asarray(0.3), jnp.zeros(12), y)
+    x = jnp.asarray(np.random.default_rng(2).normal(size=(20, 12)))
+    method = mx.tuning_free(given.unconstrained_log_joint, structure=mx.structure_of(given))
+    ran = mx.run(method, jnp.asarray(0.3), x, given.data, key=jax.random.key(0), max_steps=20)
+    assert not any("not independent" in words for words in ran.cloud_check.warnings)

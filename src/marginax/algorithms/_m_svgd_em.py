@@ -210,6 +210,7 @@ def m_svgd_em(
         rescale,
         stochastic=kernel.random,
         blocks=kernel.blocks,
+        frame=None if particle_metric is None else particle_metric.frame,
         reset_on_backtrack=(
             "theta_ahead",
             "particles_ahead",

@@ -151,5 +151,6 @@ def svgd_em(
         rescale,
         stochastic=kernel.random,
         blocks=kernel.blocks,
+        frame=None if particle_metric is None else particle_metric.frame,
         replicated=("theta", "theta_optimizer_state", "metric_state"),
     )

@@ -29,6 +29,7 @@ class _Parts(NamedTuple):
     reset_on_backtrack: tuple[str, ...] = ()
     replicated: tuple[str, ...] = ("theta",)
     identity: str | None = None
+    frame: Callable[[Theta, Particles, Data], Any] | None = None
 
 
 class Algorithm(_Parts):
@@ -57,6 +58,8 @@ class Algorithm(_Parts):
         identity: what other processes, too, know an algorithm by that computes the same on the same
             model, so that they find what was compiled for it; None if its trace alone tells. A copy
             with other fields has none, unless it is given one.
+        frame: `frame(theta, particles, data)`, coordinates in which particles see each other where
+            those are not the latents (`flows.units.Frame`): blocks are then blocks of these.
     """
 
     __slots__ = ()

@@ -1,5 +1,6 @@
 """One look at a cloud, in plain sentences: what is wrong with it and what to do about it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,7 +16,8 @@ from marginax._core.programs import ById, recent
 from marginax.diagnostics.cross_block import cross_block_curvature
 from marginax.diagnostics.measures import effective_dimension
 from marginax.flows.scores import latent_scores
-from marginax.typing import Data, LogDensity, Particles, Theta
+from marginax.flows.units import Frame
+from marginax.typing import Data, Latent, LogDensity, Particles, Theta
 
 __all__ = ["CloudCheck", "Measures", "check", "judge", "measure", "unchecked"]
 
@@ -80,6 +82,7 @@ def check(
     *,
     blocks: BlockSpec = "whole",
     random: bool = False,
+    frame: Callable[[Theta, Particles, Data], Frame] | None = None,
 ) -> CloudCheck:
     """Whether the cloud has the place and the spread of the posterior at theta; if not, why not.
 
@@ -91,6 +94,8 @@ def check(
         blocks: the blocks of the kernel that made the cloud, as given to `kernels.blockwise`.
         random: whether the particles are random draws (Langevin, MCMC) rather than placed by a
             Stein flow: then single coordinates scatter, and only their mean is judged.
+        frame: `Algorithm.frame`, if the blocks are of other coordinates than the latents: whether
+            they are independent is then asked of those.
 
     Returns:
         A `CloudCheck`; print it.
@@ -105,7 +110,8 @@ def check(
     """
     theta, particles = check_start(theta, particles)
     data = jax.tree.map(jnp.asarray, data)
-    measures = measure(ById(log_joint, log_joint), ById(blocks, blocks))(theta, particles, data)
+    compiled = measure(ById(log_joint, log_joint), ById(blocks, blocks), ById(frame, frame))
+    measures = compiled(theta, particles, data)
     return judge(jax.device_get(measures), particles, blocks, random)
 
 
@@ -130,7 +136,7 @@ class Measures(NamedTuple):
 
 
 def _measure(
-    log_joint: ById, blocks: ById, theta: Theta, particles: Particles, data: Data
+    log_joint: ById, blocks: ById, frame: ById, theta: Theta, particles: Particles, data: Data
 ) -> Measures:
     x = trees.ravel_cloud(particles)
     s = trees.ravel_cloud(latent_scores(log_joint.value, theta, particles, data))
@@ -151,10 +157,26 @@ def _measure(
         offset=jnp.max(offset),
         offset_rms=jnp.sqrt(jnp.mean(offset**2)),
         effective_dimension=effective_dimension(particles),
-        coupling=cross_block_curvature(
-            log_joint.value, theta, particles, data, blocks=blocks.value
-        ),
+        coupling=_coupling(log_joint.value, blocks.value, frame.value, theta, particles, data),
     )
+
+
+def _coupling(
+    log_joint: LogDensity,
+    blocks: BlockSpec,
+    frame: Callable[[Theta, Particles, Data], Frame] | None,
+    theta: Theta,
+    particles: Particles,
+    data: Data,
+) -> Array:
+    if frame is None:
+        return cross_block_curvature(log_joint, theta, particles, data, blocks=blocks)
+    there = frame(theta, particles, data)
+
+    def in_frame(theta: Theta, u: Latent, data: Data) -> Array:
+        return log_joint(theta, there.to_latent(u), data)
+
+    return cross_block_curvature(in_frame, theta, there.cloud, data, blocks=blocks)
 
 
 measure = recent(_measure)

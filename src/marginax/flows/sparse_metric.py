@@ -24,10 +24,10 @@ from jaxtyping import Array, Bool, Float
 
 from marginax._core.factors import multiply, raised
 from marginax._core.partition import BlockSpec
-from marginax._core.trees import ravel_cloud, unravel_cloud
-from marginax.flows.units import Metric, Units
+from marginax._core.trees import first_particle, ravel_cloud, unravel_cloud
+from marginax.flows.units import Frame, Metric, Units
 from marginax.model.structure import Maps, Structure
-from marginax.typing import Data, LogDensity, Particles, Theta
+from marginax.typing import Data, Latent, LogDensity, Particles, Theta
 
 __all__ = ["Memory", "sparse_curvature"]
 
@@ -64,6 +64,7 @@ def sparse_curvature(structure: Structure) -> Metric:
         1,
         partial(_start, structure),
         partial(_carry, structure),
+        partial(_frame, structure),
     )
 
 
@@ -102,6 +103,22 @@ def _carry(
 
     after = Memory(new.factor, jnp.asarray(new.values), jnp.ones((), bool), memory.maps)
     return after, tuple(moved(cloud) for cloud in clouds)
+
+
+def _frame(structure: Structure, theta: Theta, particles: Particles, data: Data) -> Frame:
+    """The units of the curvature at the mean of a cloud."""
+    factors, away = structure.factors, ravel_cloud(particles)
+    center = jnp.mean(away, axis=0)
+    maps = jax.tree.map(lambda part: _in_precision(part, center.dtype), structure.maps)
+    flat_theta = ravel_pytree(theta)[0].astype(center.dtype)
+    factor = raised(factors, structure.curvature(flat_theta, center, data, maps)).factor
+
+    def to_latent(u: Latent) -> Latent:
+        one = jax.tree.map(lambda leaf: leaf[None], u)
+        x = center[None] + factors.unwhiten(factor, ravel_cloud(one))
+        return first_particle(unravel_cloud(x, one))
+
+    return Frame(to_latent, unravel_cloud(factors.whiten(factor, away - center[None]), particles))
 
 
 def _first_units(

@@ -5,9 +5,22 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from marginax._core.partition import BlockSpec
-from marginax.typing import Data, LogDensity, Particles, Theta
+from marginax.typing import Data, Latent, LogDensity, Particles, Theta
 
-__all__ = ["Metric", "Units", "check_metric"]
+__all__ = ["Frame", "Metric", "Units", "check_metric"]
+
+
+class Frame(NamedTuple):
+    """Coordinates u in which a kernel sees the particles, where those are not the latents.
+
+    Attributes:
+        to_latent: one u to its latent; a constant and a linear map, so that densities differ by a
+            constant.
+        cloud: the particles in u.
+    """
+
+    to_latent: Callable[[Latent], Latent]
+    cloud: Particles
 
 
 class Units(NamedTuple):
@@ -39,6 +52,8 @@ class Metric:
         start: `start(particles)`, what it remembers of the units it had, before the first step.
         carry: `carry(memory, theta, clouds, data) -> (memory, clouds)`, clouds with the shape that
             they had in the units before; None if the cloud stays where it is.
+        frame: `frame(theta, particles, data) -> Frame`, where the kernel's blocks are not those of
+            the latents; None where they are.
     """
 
     units: Callable[[LogDensity, Theta, Particles, Data, BlockSpec, Any], Units]
@@ -47,6 +62,7 @@ class Metric:
     largest_block: int
     start: Callable[[Particles], Any] = lambda particles: ()
     carry: Callable[[Any, Theta, Any, Data], tuple[Any, Any]] | None = None
+    frame: Callable[[Theta, Particles, Data], Frame] | None = None
 
     def __repr__(self) -> str:
         return self.name

@@ -203,8 +203,15 @@ def check_clouds(algorithm: Algorithm, result: Run, data: Data) -> tuple[CloudCh
 
     def check_end(i: int) -> CloudCheck:
         theta, particles = jax.tree.map(lambda leaf: leaf[i], (result.theta, result.particles))
-        blocks, random = algorithm.blocks, algorithm.stochastic
-        return check(log_joint, theta, particles, data, blocks=blocks, random=random)
+        return check(
+            log_joint,
+            theta,
+            particles,
+            data,
+            blocks=algorithm.blocks,
+            random=algorithm.stochastic,
+            frame=algorithm.frame,
+        )
 
     try:
         return tuple(check_end(i) for i in range(len(result.statuses)))
