@@ -12,7 +12,7 @@ which preserves volume, so that ends are draws with the weights
 
 As R is let in slowly the ends are all but draws of the posterior: with K = 8 the log weights of
 2,000 days of volatility have a variance of 0.1, and those of the draws of q themselves 2.9. Half a
-turn leaves 0.8, two turns of as many kicks 0.6. K grows where that is not enough.
+turn leaves 0.9, two turns with twelve kicks 0.6. K grows where that is not enough.
 
 References:
     Neal (2005), Hamiltonian importance sampling: moves that preserve volume, and their weights.
