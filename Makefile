@@ -22,9 +22,10 @@ test: $(READY)
 quick: $(READY)
 	$(BIN)/pytest $(PARALLEL) -m "not slow"
 
-# Lines of the package that the float64 tests run, without the processes that tests start.
+# Lines of the package that the float64 tests run, without the processes that tests start; and by which
+# test, in how long, for tests/support/mutants.py.
 coverage: $(READY)
-	$(BIN)/pytest $(PARALLEL) --cov --cov-report=term:skip-covered
+	$(BIN)/pytest $(PARALLEL) --cov --cov-context=test --cov-report=term:skip-covered --junitxml=.pytest_cache/times.xml
 
 lint: $(READY)
 	$(BIN)/ruff check .

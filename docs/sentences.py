@@ -9,6 +9,7 @@ import ast
 import re
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -59,6 +60,7 @@ def said_in(node: ast.AST) -> Iterator[str]:
             yield text
 
 
+@cache
 def sentences() -> list[str]:
     """Of the whole package, each once."""
     files = [

@@ -1,47 +1,31 @@
-"""Mutants: one small bug at a time in a copy of the package, and whether a test sees it.
+"""Mutants: one small bug at a time in the package, and whether a test sees it.
 
-    python tests/support/mutants.py --module momentum --sample 5 --seed 0 --jobs 1
+    make coverage                                              # which tests run which lines
+    python tests/support/mutants.py --module flows/ --jobs 2 --results mutants.jsonl
+    python tests/support/mutants.py --results mutants.jsonl --report
 
-Not a test, and not collected. A mutant that is killed takes some ten seconds, one that survives all
-the minutes of its tests. Survivors are either equivalent to what they replaced or something
-that no test looks at. A mutant that never ends is counted apart.
+Not a test, and not collected. A mutant is tried on the tests that run its line, the quickest and
+those that killed others first; `mutant_runs` has that. Fates are written to a file as they come,
+and a mutant whose fate is there is not tried again. Survivors are either equivalent to what they
+replaced or something that no test looks at. A mutant that never ends counts as killed: tests wait.
 """
 
 import argparse
 import ast
 import collections
-import concurrent.futures
-import copy
+import contextlib
 import difflib
-import multiprocessing
-import os
+import hashlib
+import json
 import random
-import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "marginax"
-STEIN, LANGEVIN = "algorithms/test_stein_methods", "algorithms/test_langevin_methods"
-RESCALE, CONTRACT = "algorithms/test_rescale", "algorithms/test_contract"
-CLOSED_FORMS, BATCHES = "algorithms/test_closed_forms", "running/test_group_batches"
-# The tests of a module, those that fail fastest first; the key is a part of the module's path.
-TESTS = {
-    "kernels/": ["kernels/test_parts", "kernels/test_kernel_algebra", "kernels/test_velocities"],
-    "flows/stein": ["flows/test_metrics", "flows/test_chunks", STEIN, RESCALE, CONTRACT],
-    "flows/metrics": ["flows/test_metrics", "flows/test_chunks", STEIN],
-    "flows/momentum": ["flows/test_momentum", STEIN, BATCHES, RESCALE],
-    "flows/langevin": ["flows/test_langevin", LANGEVIN, RESCALE, CLOSED_FORMS],
-    "algorithms/": ["_core/test_checks", STEIN, LANGEVIN, RESCALE, CONTRACT, CLOSED_FORMS, BATCHES],
-}
-# Processes that begin with these imported, and without the package and what checks its types.
-SERVER = multiprocessing.get_context("forkserver")
-SERVER.set_forkserver_preload(["jax", "optax", "scipy.stats"])
+MODULES = ("flows/", "kernels/", "algorithms/", "likelihood/", "fitting/warnings.py")
 COMPARISONS = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq,
     ast.NotEq: ast.Eq, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
@@ -57,15 +41,27 @@ class Mutant(NamedTuple):
 
     Attributes:
         path: of the module, relative to the package.
-        line: where the change is.
+        lines: of what is changed, first and last.
+        function: first and last line of the function it is in, which are the module's if in none.
+        at_import: whether the change is of what runs when the module is imported.
+        change_number: of the node, and of the change of it.
         source: the changed module.
         change: the lines that differ.
     """
 
     path: str
-    line: int
+    lines: tuple[int, int]
+    function: tuple[int, int]
+    at_import: bool
+    change_number: tuple[int, int]
     source: str
     change: str
+
+    @property
+    def name(self) -> str:
+        """The same in every run, as long as the module is."""
+        told = hashlib.sha256(self.source.encode()).hexdigest()[:16]
+        return f"{self.path}:{self.lines[0]}:{told}"
 
 
 def main() -> int:
@@ -75,64 +71,156 @@ def main() -> int:
     parser.add_argument("--sample", type=int, help="how many of them, at random")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--timeout", type=float, default=900, help="seconds for one mutant")
+    parser.add_argument("--seconds", type=float, default=20, help="of tests for one mutant")
+    parser.add_argument("--results", type=Path, default=Path("mutants.jsonl"))
+    parser.add_argument("--again", action="store_true", help="survivors are tried once more")
     parser.add_argument("--list", action="store_true", help="print the mutants and run nothing")
+    parser.add_argument("--report", action="store_true", help="print the table and the survivors")
     given = parser.parse_args()
-    found = [m for path in modules(given.module) for m in mutants_of(path)]
+    chosen = [m for path in modules(given.module) for m in mutants_of(path)]
     if given.sample is not None:
-        found = random.Random(given.seed).sample(found, min(given.sample, len(found)))
-    print(f"{len(found)} mutants", flush=True)
+        chosen = random.Random(given.seed).sample(chosen, min(given.sample, len(chosen)))
     if given.list:
-        print("\n".join(f"{m.path}:{m.line}\n{m.change}" for m in found))
+        print("\n".join(f"{m.name}\n{m.change}" for m in chosen))
         return 0
-    fates = collections.Counter()
-    with concurrent.futures.ThreadPoolExecutor(given.jobs) as pool:
-        whole = {kind(m.path): m._replace(source=(PACKAGE / m.path).read_text()) for m in found}
-        for mutant, verdict in pool.map(lambda m: (m, fate(m, 3600)), whole.values()):
-            if verdict != "SURVIVED":
-                sys.exit(f"The tests of {mutant.path} fail without a mutant: {verdict}")
-        print("The tests pass without a mutant.", flush=True)
-        for mutant, verdict in pool.map(lambda m: (m, fate(m, given.timeout)), found):
-            fates[verdict.split()[0]] += 1
-            print(f"{verdict}  {mutant.path}:{mutant.line}\n{mutant.change}", flush=True)
-    print(f"Of {len(found)}: " + ", ".join(f"{count} {fate}" for fate, count in fates.items()))
+    fates = read(given.results)
+    if given.report:
+        report(chosen, fates)
+        return 0
+    if given.again:
+        fates = {name: fate for name, fate in fates.items() if fate != "SURVIVED"}
+    left = [m for m in chosen if m.name not in fates]
+    print(f"{len(chosen)} mutants, {len(left)} of them not tried yet", flush=True)
+    from mutant_runs import run  # JAX and the package are imported there
+
+    with given.results.open("a") as file:
+        for mutant, fate in run(left, given.jobs, given.seconds):
+            file.write(json.dumps({"mutant": mutant.name, "fate": fate}) + "\n")
+            file.flush()
+            print(f"{fate}  {mutant.path}:{mutant.lines[0]}\n{mutant.change}", flush=True)
+    report(chosen, read(given.results))
     return 0
 
 
+def read(file: Path) -> dict[str, str]:
+    """The fates of all mutants that were tried; the last one counts."""
+    if not file.exists():
+        return {}
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    return {row["mutant"]: row["fate"] for row in rows}
+
+
+def report(chosen: list[Mutant], fates: dict[str, str]) -> None:
+    """A table by module, and every survivor."""
+    counts: dict[str, collections.Counter] = collections.defaultdict(collections.Counter)
+    for mutant in chosen:
+        fate = fates.get(mutant.name, "untried").split()[0]
+        for row in (mutant.path, mutant.path.split("/")[0], "all"):
+            counts[row][fate] += 1
+    for mutant in chosen:
+        if fates.get(mutant.name) == "SURVIVED":
+            print(f"SURVIVED  {mutant.name}\n{mutant.change}")
+    print("\n| | mutants | tried | killed | killed, % |\n|---|---|---|---|---|")
+    for row, found in sorted(counts.items()):
+        tried = found.total() - found["untried"]
+        killed = tried - found["SURVIVED"]
+        share = f"{100 * killed / tried:.1f}" if tried else ""
+        print(f"| {row} | {found.total()} | {tried} | {killed} | {share} |")
+
+
 def modules(part: str) -> list[Path]:
-    """The modules that have a line in `TESTS`, or those whose path holds `part`."""
+    """Of the modules that are looked at, those whose path holds `part`."""
     paths = {str(p.relative_to(PACKAGE)): p for p in sorted(PACKAGE.rglob("*.py"))}
-    tested = [name for name in paths if any(part in name for part in TESTS)]
+    tested = [name for name in paths if name.startswith(MODULES)]
     return [paths[name] for name in tested if part in name and "__init__" not in name]
 
 
 def mutants_of(path: Path) -> Iterator[Mutant]:
     """Every mutant of a module; comments and layout are lost in all of them alike."""
     tree = ast.parse(path.read_text())
-    plain = ast.unparse(tree)
-    seen = {plain}
-    for index, node in enumerate(ast.walk(tree)):
-        for number in range(len(list(changes(copy.deepcopy(node))))):
-            other = copy.deepcopy(tree)
-            target = list(ast.walk(other))[index]
-            change = list(changes(target))[number]
-            change()
-            source = ast.unparse(other)
-            if source not in seen:
-                seen.add(source)
-                yield Mutant(
-                    str(path.relative_to(PACKAGE)),
-                    getattr(node, "lineno", 0),
-                    source,
-                    difference(plain, source),
-                )
+    plain = [ast.unparse(statement) for statement in tree.body]
+    seen = set()
+    for number, (top, node, place) in enumerate(nodes_of(tree)):
+        for way, change in enumerate(list(changes(node))):
+            with made(change):
+                one = ast.unparse(tree.body[top])
+            if one == plain[top] or (top, one) in seen:
+                continue
+            seen.add((top, one))
+            yield Mutant(
+                str(path.relative_to(PACKAGE)),
+                *place,
+                (number, way),
+                "\n".join([*plain[:top], one, *plain[top + 1 :]]),
+                difference(plain[top], one),
+            )
 
 
-def changes(node: ast.AST) -> Iterator:
-    """Functions that change this node in place, one way each."""
+def mutated(mutant: Mutant) -> ast.Module:
+    """The module's tree with the change, its nodes at the places that they have in the file."""
+    tree = ast.parse((PACKAGE / mutant.path).read_text())
+    number, way = mutant.change_number
+    _, node, _ = list(nodes_of(tree))[number]
+    change = list(changes(node))[way]
+    change.make()
+    return ast.fix_missing_locations(tree)
+
+
+def nodes_of(tree: ast.Module) -> Iterator[tuple[int, ast.AST, tuple]]:
+    """Every node, with the number of its statement and the first fields of its `Mutant`.
+
+    What a function's head says (defaults, decorators) runs at import; the lines whose tests see it
+    are those of its body all the same.
+    """
+    module = (1, max(node.end_lineno for node in tree.body))
+
+    def visit(node, top, lines, function, inside):
+        if hasattr(node, "lineno"):
+            body = getattr(node, "body", None)
+            end = body[0].lineno - 1 if isinstance(body, list) else node.end_lineno
+            lines = (node.lineno, max(node.lineno, end))
+        yield top, node, (lines, function, not inside)
+        is_function = isinstance(node, ast.FunctionDef | ast.Lambda)
+        if is_function and not inside:
+            body = node.body if isinstance(node.body, list) else [node.body]
+            function = (body[0].lineno, node.end_lineno)
+        for field, value in ast.iter_fields(node):
+            children = value if isinstance(value, list) else [value]
+            for child in children:
+                if isinstance(child, ast.AST):
+                    in_body = inside or (is_function and field == "body")
+                    yield from visit(child, top, lines, function, in_body)
+
+    for top, statement in enumerate(tree.body):
+        yield from visit(statement, top, module, module, False)
+
+
+class Change(NamedTuple):
+    """Other fields for a node."""
+
+    node: ast.AST
+    fields: dict
+
+    def make(self) -> None:
+        """In place."""
+        for name, value in self.fields.items():
+            setattr(self.node, name, value)
+
+
+@contextlib.contextmanager
+def made(change: Change) -> Iterator[None]:
+    """The change, as long as this lasts."""
+    before = Change(change.node, {name: getattr(change.node, name) for name in change.fields})
+    change.make()
+    yield
+    before.make()
+
+
+def changes(node: ast.AST) -> Iterator[Change]:
+    """All that may be changed of this node, one thing each."""
 
     def to(**fields):
-        return lambda: [setattr(node, name, value) for name, value in fields.items()]
+        return Change(node, fields)
 
     match node:
         case ast.BinOp(op=op) if type(op) in OPERATORS:
@@ -150,7 +238,7 @@ def changes(node: ast.AST) -> Iterator:
         case ast.If(test=ast.UnaryOp(op=ast.Not(), operand=test)):
             yield to(test=test)
         case ast.If(test=test) | ast.IfExp(test=test):
-            yield to(test=ast.UnaryOp(ast.Not(), test))
+            yield to(test=ast.copy_location(ast.UnaryOp(ast.Not(), test), test))
         case ast.Call(args=args, keywords=keywords):
             if len(args) == 2 and not any(isinstance(a, ast.Starred) for a in args):
                 yield to(args=args[::-1])
@@ -162,56 +250,6 @@ def difference(before: str, after: str) -> str:
     """The changed lines, old and new."""
     lines = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=0)
     return "\n".join(f"    {line}" for line in list(lines)[2:] if not line.startswith("@@"))
-
-
-def kind(path: str) -> str:
-    """The line of `TESTS` that a module belongs to."""
-    return next(part for part in TESTS if part in path)
-
-
-def fate(mutant: Mutant, timeout: float) -> str:
-    """Runs the module's tests on a copy of the package with the mutant in it."""
-    names = TESTS[kind(mutant.path)]
-    with tempfile.TemporaryDirectory() as folder:
-        package = Path(folder) / "marginax"
-        shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
-        (package / mutant.path).write_text(mutant.source)
-        said = Path(folder) / "said"
-        for tier in ("not slow", "slow"):
-            child = SERVER.Process(target=run_tests, args=(folder, names, tier, said))
-            child.start()
-            child.join(timeout)
-            if child.is_alive():
-                child.kill()
-                child.join()
-                return "TIMED OUT"
-            if child.exitcode != 0:
-                break
-        else:
-            return "SURVIVED"
-        lines = said.read_text().splitlines()
-    failed = [line for line in lines if line.startswith(("FAILED", "ERROR"))]
-    if not failed:  # a process that ended otherwise says nothing about the tests
-        return f"BROKEN {lines[-3:]}"
-    return f"killed by {failed[0].split()[1].split('/')[-1]}"
-
-
-def run_tests(folder: str, names: list[str], tier: str, said: Path) -> None:
-    """In a process of its own: the tests, with the package in `folder` instead of ours."""
-    with said.open("w") as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
-    sys.path.insert(0, folder)
-    sys.dont_write_bytecode = True
-    os.environ |= {
-        "PYTHONPATH": folder,
-        # Most programs are those of the package without the mutant: they are compiled once.
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-    }
-    os.chdir(ROOT)
-    files = [str(ROOT / "tests" / f"{name}.py") for name in names]
-    options = ["-x", "-m", tier, "--tb=no", "-p", "no:cacheprovider", "--no-header"]
-    os._exit(pytest.main([*options, *files]))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,280 @@
+"""Which tests a mutant is tried on, and the trying: a process for each, forked from one.
+
+The parent has imported JAX, pytest and the package, its types checked as in `make test`, and
+computes nothing: a process that has used JAX cannot be forked. A child puts the mutant's code into
+the functions that are there, or imports the package anew where the change is of what runs at
+import, and runs tests until one fails.
+"""
+
+import ast
+import contextlib
+import gc
+import importlib
+import multiprocessing
+import os
+import shutil
+import sys
+import tempfile
+import time
+import types
+import xml.etree.ElementTree as ElementTree
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from functools import cache
+from multiprocessing.connection import wait
+from pathlib import Path
+
+import coverage
+import jax  # noqa: F401  for the children
+import jaxtyping
+import jaxtyping._import_hook as import_hook
+import optax  # noqa: F401
+import pytest
+import scipy.stats  # noqa: F401
+from mutants import PACKAGE, ROOT, Mutant, mutated
+
+CHECKER = "beartype.beartype"
+jaxtyping.install_import_hook("marginax", CHECKER)
+import marginax  # noqa: E402, F401
+
+COVERED = ROOT / ".coverage"
+TIMES = ROOT / ".pytest_cache" / "times.xml"
+FORK = multiprocessing.get_context("fork")
+OPTIONS = [
+    "-x", "-q", "--tb=no", "--no-header", "--import-mode=importlib", "-o", "addopts=",
+    "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:pytest_cov", "-p", "no:randomly",
+]  # fmt: skip
+STARTING = 60.0  # seconds that a child may take before and beside its tests
+
+
+def run(mutants: list[Mutant], jobs: int, seconds: float) -> Iterator[tuple[Mutant, str]]:
+    """Tries the mutants, some at a time.
+
+    Args:
+        mutants: to be tried.
+        jobs: how many at a time.
+        seconds: of tests for one of them, as long as they took with coverage.
+
+    Yields:
+        Each with "killed by ...", "killed: ..." or "SURVIVED", as they end.
+    """
+    import_everything()
+    kills: dict[str, Counter] = defaultdict(Counter)
+    sound: dict[str, bool] = {}  # whether a test passes here without a mutant
+    waiting = list(reversed(mutants))
+    running: dict[int, tuple] = {}
+    while waiting or running:
+        while waiting and len(running) < jobs:
+            mutant = waiting.pop()
+            names = [t for t in tests_of(mutant, kills[mutant.path], seconds) if sound.get(t, True)]
+            if not names:
+                yield mutant, "SURVIVED"
+                continue
+            child, pipe = start(mutant, names)
+            limit = time.monotonic() + STARTING + 5 * seconds
+            running[child.sentinel] = (mutant, child, pipe, limit)
+        ready = wait(list(running), timeout=1.0)
+        for sentinel, (mutant, child, pipe, limit) in list(running.items()):
+            late = time.monotonic() > limit
+            if sentinel not in ready and not late:
+                continue
+            del running[sentinel]
+            if late and child.is_alive():
+                child.kill()
+                child.join()
+                yield mutant, "killed: it never ended"
+                continue
+            child.join()
+            failed = pipe.recv() if pipe.poll() else None
+            pipe.close()
+            if failed is None:
+                yield mutant, f"killed: the process ended with {child.exitcode}"
+            elif failed == "":
+                yield mutant, "SURVIVED"
+            elif passes(failed, sound):
+                kills[mutant.path][failed] += 1
+                yield mutant, f"killed by {failed}"
+            else:
+                waiting.append(mutant)
+
+
+def passes(test: str, sound: dict[str, bool]) -> bool:
+    """Whether a test passes without a mutant, in such a process as well."""
+    if test not in sound:
+        child, pipe = start(None, [test])
+        child.join(600)
+        sound[test] = bool(pipe.poll()) and pipe.recv() == ""
+        if not sound[test]:
+            print(f"Left out: {test} fails without a mutant.", flush=True)
+    return sound[test]
+
+
+def start(mutant: Mutant | None, names: list[str]):
+    """A process that tries the tests; it sends the first that failed, or an empty name."""
+    ours, theirs = FORK.Pipe(duplex=False)
+    child = FORK.Process(target=tried, args=(mutant, names, theirs))
+    child.start()
+    theirs.close()
+    return child, ours
+
+
+def tried(mutant: Mutant | None, names: list[str], pipe) -> None:
+    """In the child: the tests, with the mutant."""
+    os.setpgrp()
+    with tempfile.TemporaryDirectory() as folder:
+        said = os.open(Path(folder) / "said", os.O_WRONLY | os.O_CREAT)
+        os.dup2(said, 1)
+        os.dup2(said, 2)
+        os.chdir(ROOT)
+        sys.argv = ["pytest"]
+        try:
+            if mutant is not None:
+                put_in(mutant, folder)
+            watch = Watch()
+            code = pytest.main([*OPTIONS, *names], plugins=[watch])
+            failed = watch.failed or ("" if code == 0 else "collecting the tests")
+        except BaseException as problem:  # of importing the package
+            failed = f"importing: {type(problem).__name__}"
+        pipe.send(failed)
+        pipe.close()
+    os._exit(0)
+
+
+class Watch:
+    """Of pytest: the first test that failed."""
+
+    failed = ""
+
+    def pytest_runtest_logreport(self, report) -> None:
+        """After each part of a test."""
+        if report.failed and not self.failed:
+            self.failed = report.nodeid
+
+
+def put_in(mutant: Mutant, folder: str) -> None:
+    """Has this process run the mutant's code."""
+    from marginax._core import executables
+
+    if not mutant.at_import:
+        with contextlib.suppress(ValueError):  # of a closure, with other variables from outside
+            replace_functions(mutant)
+            # Machine code in files is found by the sources, which are as they were.
+            executables._versions = lambda: mutant.name
+            return
+    package = Path(folder) / "marginax"
+    shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
+    (package / mutant.path).write_text(mutant.source)
+    for name in [name for name in sys.modules if name.split(".")[0] == "marginax"]:
+        del sys.modules[name]
+    sys.path.insert(0, folder)
+    sys.dont_write_bytecode = True
+    os.environ["PYTHONPATH"] = folder
+    assert importlib.import_module("marginax").__file__.startswith(folder)
+
+
+def replace_functions(mutant: Mutant) -> None:
+    """Gives every function of the module the code that it has in the mutant."""
+    file = str(PACKAGE / mutant.path)
+    other = codes(compiled(mutated(mutant), file))
+    own = codes(compiled(ast.parse(Path(file).read_text()), file))
+    changed = {place: code for place, code in other.items() if own.get(place) != code}
+    done = 0
+    for function in gc.get_objects():
+        if isinstance(function, types.FunctionType) and function.__code__.co_filename == file:
+            place = next((p for p, code in own.items() if code == function.__code__), None)
+            if place in changed:
+                function.__code__ = changed[place]
+                done += 1
+    if not done:
+        raise ValueError("no function has the changed code")
+
+
+def compiled(tree: ast.Module, file: str) -> types.CodeType:
+    """As the import hook compiles a module whose types are checked."""
+    checked = import_hook.JaxtypingTransformer(typechecker=import_hook.Typechecker(CHECKER))
+    return compile(ast.fix_missing_locations(checked.visit(tree)), file, "exec", dont_inherit=True)
+
+
+def codes(module: types.CodeType) -> dict[tuple, types.CodeType]:
+    """Every function's code, by its name and line, and its number among those of the line."""
+    found: dict[tuple, types.CodeType] = {}
+
+    def visit(code: types.CodeType) -> None:
+        for constant in code.co_consts:
+            if isinstance(constant, types.CodeType):
+                place = (constant.co_qualname, constant.co_firstlineno)
+                number = sum(1 for other in found if other[:2] == place)
+                found[(*place, number)] = constant
+                visit(constant)
+
+    visit(module)
+    return found
+
+
+def import_everything() -> None:
+    """All modules of the package that need no extra, so that children find them imported."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        name = ".".join(("marginax", *path.relative_to(PACKAGE).with_suffix("").parts))
+        if "__" not in name:
+            with contextlib.suppress(ImportError):
+                __import__(name)
+
+
+def tests_of(mutant: Mutant, kills: Counter, seconds: float) -> list[str]:
+    """The tests that run the changed lines, then those of its function and module.
+
+    Those that killed others come first, then the quickest, and all within `seconds`.
+    """
+    lines = covered(mutant.path)
+    chosen: dict[str, None] = {}
+    for first, last in (mutant.lines, mutant.function):
+        names = {name for n in range(first, last + 1) for name in lines.get(n, ())}
+        order = sorted(names, key=lambda test: (0.3 + seconds_of(test)) / (1 + 5 * kills[test]))
+        chosen |= dict.fromkeys(order)
+    left, kept = seconds, []
+    for name in chosen:
+        left -= seconds_of(name)
+        if left > 0 or len(kept) < 3:
+            kept.append(name)
+    return kept
+
+
+def seconds_of(test: str) -> float:
+    """That a test took; of one that is not known, a second."""
+    return times().get(test, 1.0)
+
+
+@cache
+def covered(path: str) -> dict[int, set[str]]:
+    """The tests that run each line of a module.
+
+    Lines that a fixture runs are its first test's alone, though all tests of the file may have it:
+    there they all count.
+    """
+    data = coverage.CoverageData(str(COVERED))
+    data.read()
+    file = next(f for f in data.measured_files() if f.endswith(f"/marginax/{path}"))
+    by_file: dict[str, set[str]] = defaultdict(set)
+    for name in times():
+        by_file[name.split("::")[0]].add(name)
+    found: dict[int, set[str]] = {}
+    for line, contexts in data.contexts_by_lineno(file).items():
+        names = set()
+        for context in filter(None, contexts):
+            name, _, part = context.rpartition("|")
+            if name.startswith("tests/"):
+                names.add(name)
+                if part == "setup":
+                    names |= by_file[name.split("::")[0]]
+        found[line] = names
+    return found
+
+
+@cache
+def times() -> dict[str, float]:
+    """Seconds of every test, as pytest wrote them."""
+    found = {}
+    for case in ElementTree.parse(TIMES).iter("testcase"):
+        folder = case.get("classname").replace(".", "/")
+        found[f"{folder}.py::{case.get('name')}"] = float(case.get("time"))
+    return found
