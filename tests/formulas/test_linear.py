@@ -10,7 +10,7 @@ from mixed_oracles import (
 )
 
 import marginax as mx
-from marginax.formulas import profiled
+from marginax.formulas import linear_products
 from marginax.formulas.borders import dense_border, sparse_border
 
 
@@ -128,7 +128,7 @@ def test_units_and_shifts_do_not_matter():
 def test_a_border_is_the_same_by_its_pattern(monkeypatch):
     table = crossed_table(5)
     usual = mx.mixed("y ~ x + (1 | g) + (1 | h)", table, reml=True)
-    monkeypatch.setattr(profiled, "LARGEST_DENSE", 0)
+    monkeypatch.setattr(linear_products, "LARGEST_DENSE", 0)
     sparse = mx.mixed("y ~ x + (1 | g) + (1 | h)", table, reml=True)
     assert dense_border is not sparse_border
     np.testing.assert_allclose(sparse.estimates, usual.estimates, rtol=1e-6)

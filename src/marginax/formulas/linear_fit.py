@@ -6,8 +6,8 @@ from marginax.formulas.covariances import Layout
 from marginax.formulas.design import Design, Group
 from marginax.formulas.linear_inference import Inference
 from marginax.formulas.linear_maximum import maximum_of
+from marginax.formulas.linear_products import linear_model
 from marginax.formulas.linear_profiles import Profiles
-from marginax.formulas.profiled import linear_model
 from marginax.formulas.solution import Number, Solution
 
 __all__ = ["boundary_notes", "fit_linear", "layout_of"]

@@ -12,7 +12,7 @@ import numpy as np
 
 from marginax.formulas.covariances import Layout
 from marginax.formulas.linear_maximum import Maximum, differences, floored, profile_at
-from marginax.formulas.profiled import LinearModel
+from marginax.formulas.linear_products import LinearModel
 from marginax.formulas.solution import Effects, Number
 
 __all__ = ["Inference"]

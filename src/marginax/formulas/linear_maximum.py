@@ -10,10 +10,12 @@ from typing import NamedTuple
 import numpy as np
 
 from marginax.formulas.covariances import Layout
-from marginax.formulas.profiled import LEAST, LinearModel, Profile
+from marginax.formulas.linear_products import LinearModel
+from marginax.formulas.profiled import Profile
 
 __all__ = ["Maximum", "differences", "floored", "maximum_of", "profile_at"]
 
+LEAST = 1e-6  # a diagonal entry of Lambda, in units of sigma and of Z's columns, is at least this
 STEP = 1e-4  # of differences of gradients, in entries of Lambda or in phi
 LOW, AS_HIGH = 0.03, 1e-6  # an entry that may be 0; a deviance that is no higher there
 AT_REST = 1e-5  # in standard errors: Newton's next step

@@ -10,7 +10,7 @@ from marginax.formulas.covariances import Layout
 from marginax.formulas.design import Design
 from marginax.formulas.linear_inference import Inference
 from marginax.formulas.linear_maximum import differences
-from marginax.formulas.profiled import LinearModel, linear_model
+from marginax.formulas.linear_products import LinearModel, linear_model
 from marginax.likelihood.newton import Climb, Local, climb
 from marginax.likelihood.profile import profile_end
 
