@@ -12,10 +12,10 @@ from scipy.special import expit, ndtr
 
 import marginax as mx
 from marginax.cli.app import app
-from marginax.formulas.design import Response
 from marginax.formulas.families import FAMILIES
 from marginax.formulas.families.zero_inflation import with_extra_zeros
 from marginax.formulas.links import LINKS
+from marginax.formulas.responses import Response
 
 ETA = np.array([-3.0, -0.4, 0.0, 0.7, 2.5])
 TRIALS = np.array([1.0, 4.0, 10.0, 3.0, 7.0])

@@ -8,8 +8,8 @@ import pytest
 
 import marginax as mx
 from marginax.formulas import curves
-from marginax.formulas.design import Response
 from marginax.formulas.families import FAMILIES
+from marginax.formulas.responses import Response
 from marginax.interop.drawing import parts_of
 
 pytest.importorskip("matplotlib")

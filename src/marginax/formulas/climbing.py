@@ -19,9 +19,10 @@ from marginax.fitting.fit_state import FitState
 from marginax.fitting.rough_climbs import few_groups
 from marginax.fitting.uncertainty import delta_method, inverse_information
 from marginax.fitting.warnings import has_converged, notes_without_particles, warnings_of
-from marginax.formulas.design import Design, Response
+from marginax.formulas.design import Design
 from marginax.formulas.families import Family
 from marginax.formulas.problems import MixedProblem, make_problem
+from marginax.formulas.responses import Response
 from marginax.formulas.solution import Effects, Number, Solution
 from marginax.likelihood.blocks import as_blocks, chunk_of, finite_values
 from marginax.likelihood.climbs import Maximum, climb_from_starts, maximum_from

@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 
 from marginax.formulas.climbing import fit_by_climbing
-from marginax.formulas.design import Design, Response, make_design
+from marginax.formulas.design import Design, make_design
 from marginax.formulas.families import FAMILIES, Family
 from marginax.formulas.families.zero_inflation import with_extra_zeros
 from marginax.formulas.linear_fit import fit_linear
 from marginax.formulas.parsing import parse
+from marginax.formulas.responses import Response
 from marginax.formulas.result import MixedFit
 
 __all__ = ["family_of", "mixed"]

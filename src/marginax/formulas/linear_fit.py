@@ -3,11 +3,12 @@
 import numpy as np
 
 from marginax.formulas.covariances import Layout
-from marginax.formulas.design import Design, Group
+from marginax.formulas.design import Design
 from marginax.formulas.linear_inference import Inference
 from marginax.formulas.linear_maximum import maximum_of
 from marginax.formulas.linear_products import linear_model
 from marginax.formulas.linear_profiles import Profiles
+from marginax.formulas.random_terms import Group
 from marginax.formulas.solution import Number, Solution
 
 __all__ = ["boundary_notes", "fit_linear", "layout_of"]

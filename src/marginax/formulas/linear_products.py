@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from marginax.formulas.borders import Border, dense_border, sparse_border
-from marginax.formulas.design import Group
+from marginax.formulas.random_terms import Group
 
 __all__ = ["LinearModel", "linear_model"]
 

@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from marginax.formulas.design import Columns, Design, Response
+from marginax.formulas.design import Columns, Design
 from marginax.formulas.families import Family
 from marginax.formulas.links import LINKS
+from marginax.formulas.responses import Response
 from marginax.formulas.solution import Solution
 
 __all__ = [

@@ -18,8 +18,10 @@ import numpy as np
 from jaxtyping import Array
 
 from marginax.formulas.covariances import VarianceName
-from marginax.formulas.design import Design, Group, Response
+from marginax.formulas.design import Design
 from marginax.formulas.families import Family
+from marginax.formulas.random_terms import Group
+from marginax.formulas.responses import Response
 from marginax.formulas.starts import Start, first_fit
 from marginax.likelihood.quadrature import MOST_DIMENSIONS
 from marginax.model.groups import pad_groups

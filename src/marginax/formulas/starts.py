@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from marginax.formulas.design import Group, Response
 from marginax.formulas.families import Family
 from marginax.formulas.links import LINKS
+from marginax.formulas.random_terms import Group
+from marginax.formulas.responses import Response
 
 __all__ = ["Start", "first_fit"]
 

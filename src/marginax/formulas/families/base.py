@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from marginax.formulas.design import Response
+from marginax.formulas.responses import Response
 from marginax.model.transforms import Transform
 
 __all__ = [

@@ -10,9 +10,9 @@ import numpy as np
 from jax.scipy.special import gammaln
 from jaxtyping import Array
 
-from marginax.formulas.design import Response
 from marginax.formulas.families.base import Family, Parameter, Values, no_constant, no_trials
 from marginax.formulas.families.binomial import log_chances
+from marginax.formulas.responses import Response
 from marginax.model.transforms import positive
 
 __all__ = ["beta"]

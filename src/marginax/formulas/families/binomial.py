@@ -11,7 +11,6 @@ import numpy as np
 from jax.scipy.special import log_ndtr
 from jaxtyping import Array
 
-from marginax.formulas.design import Response
 from marginax.formulas.families.base import (
     Family,
     Values,
@@ -19,6 +18,7 @@ from marginax.formulas.families.base import (
     no_parameters,
     softplus,
 )
+from marginax.formulas.responses import Response
 
 __all__ = ["binomial", "log_chances"]
 

@@ -10,8 +10,8 @@ import numpy as np
 from jax.scipy.special import gammaln
 from jaxtyping import Array
 
-from marginax.formulas.design import Response
 from marginax.formulas.families.base import Family, Parameter, Values, no_trials
+from marginax.formulas.responses import Response
 from marginax.model.transforms import positive
 
 __all__ = ["gamma"]

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from marginax.formulas.design import Response
 from marginax.formulas.families.base import Family, Parameter, Values, no_constant, no_trials
+from marginax.formulas.responses import Response
 from marginax.model.transforms import positive
 
 __all__ = ["gaussian"]

@@ -12,7 +12,6 @@ import numpy as np
 from jax.scipy.special import gammaln
 from jaxtyping import Array
 
-from marginax.formulas.design import Response
 from marginax.formulas.families.base import (
     Family,
     Parameter,
@@ -22,6 +21,7 @@ from marginax.formulas.families.base import (
     no_trials,
     softplus,
 )
+from marginax.formulas.responses import Response
 from marginax.model.transforms import positive
 
 __all__ = ["negative_binomial"]

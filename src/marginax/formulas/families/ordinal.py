@@ -12,9 +12,9 @@ import numpy as np
 from jax.scipy.special import log_ndtr
 from jaxtyping import Array
 
-from marginax.formulas.design import Response
 from marginax.formulas.families.base import Family, Parameter, Values, no_constant, softplus
 from marginax.formulas.links import LINKS
+from marginax.formulas.responses import Response
 from marginax.model.transforms import ordered
 
 __all__ = ["ordinal"]

@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from marginax.formulas.design import Response
 from marginax.formulas.families.base import (
     Family,
     Values,
@@ -16,6 +15,7 @@ from marginax.formulas.families.base import (
     no_parameters,
     no_trials,
 )
+from marginax.formulas.responses import Response
 
 __all__ = ["poisson"]
 

@@ -11,8 +11,8 @@ import numpy as np
 from jax.scipy.special import gammaln
 from jaxtyping import Array
 
-from marginax.formulas.design import Response
 from marginax.formulas.families.base import Family, Parameter, Values, no_constant, no_trials
+from marginax.formulas.responses import Response
 from marginax.model.transforms import lower_bound, positive
 
 __all__ = ["student"]

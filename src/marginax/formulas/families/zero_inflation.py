@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from marginax.formulas.design import Response
 from marginax.formulas.families.base import Family, Parameter, Values, softplus
 from marginax.formulas.links import LINKS
+from marginax.formulas.responses import Response
 from marginax.model.transforms import unit_interval
 
 __all__ = ["with_extra_zeros"]
