@@ -10,6 +10,7 @@ import numpy as np
 from marginax.fitting.charts import Interval, effects_panel, estimates_panel, residuals_panel
 from marginax.fitting.predictive import quantile_residuals
 from marginax.formulas.curves import curve_panel, num_simulated
+from marginax.formulas.tables import check_group, fixed_columns
 from marginax.interop.drawing import Panel, figure_of
 
 __all__ = [
@@ -64,7 +65,7 @@ def plot_residuals(fit: Any) -> Any:
 
 def _intervals(fit: Any, exp: bool, level: float) -> dict[str, Interval]:
     """Of all parameters; effects are compared with 0, or as ratios with 1."""
-    table = fit._table_columns(exp=exp, level=level)
+    table = fixed_columns(fit.design.names, fit.solution, fit.link, exp=exp, level=level)
     rows = {
         name: Interval(name, x, low, high, float(exp), is_ratio=exp)
         for name, x, low, high in zip(
@@ -91,8 +92,9 @@ def _residuals(fit: Any) -> Panel:
 def _effects(fit: Any, group: str | None, level: float) -> Iterator[Panel]:
     """A panel for every effect: its levels in the order of their means."""
     half, words = NormalDist().inv_cdf(0.5 + level / 2), f"{100 * level:g} % interval"
-    fit._check_group(group)
-    for one, effects in zip(fit.design.columns.groups, fit._effects, strict=True):
+    groups = fit.design.columns.groups
+    check_group(groups, group)
+    for one, effects in zip(groups, fit._effects, strict=True):
         if group not in (None, one.name):
             continue
         for e, effect in enumerate(one.effects):

@@ -25,6 +25,13 @@ from marginax.formulas.prediction import (
 )
 from marginax.formulas.solution import Effects, Solution
 from marginax.formulas.summary import summary_text
+from marginax.formulas.tables import (
+    check_group,
+    fixed_columns,
+    fixed_rows,
+    random_effect_columns,
+    variance_columns,
+)
 
 __all__ = ["MixedFit"]
 
@@ -116,15 +123,7 @@ class MixedFit:
 
     def fixed_rows(self, level: float = 0.95) -> list[tuple[Any, ...]]:
         """Of every fixed effect: name, estimate, standard error, z, p, low, high."""
-        check_level(level)
-        half = NormalDist().inv_cdf(0.5 + level / 2)
-        errors = np.sqrt(np.diag(self.solution.fixed_covariance))
-        rows = []
-        for name, x, error in zip(self.design.names, self.solution.fixed, errors, strict=True):
-            z = float(x / error) if error > 0 and np.isfinite(error) else math.nan
-            p = math.erfc(abs(z) / math.sqrt(2)) if math.isfinite(z) else math.nan
-            rows.append((name, float(x), float(error), z, p, x - half * error, x + half * error))
-        return rows
+        return fixed_rows(self.design.names, self.solution, level)
 
     @property
     def fixed_effects(self) -> Any:
@@ -139,40 +138,15 @@ class MixedFit:
                 standard errors by the delta method.
             level: of the intervals.
         """
-        return table_like(self._table_columns(exp=exp, level=level), self.design.table.backend)
-
-    def _table_columns(self, *, exp: bool = False, level: float = 0.95) -> dict[str, list[Any]]:
-        """What `table` has, as plain lists by column."""
-        if exp and self.link not in ("logit", "log", "cloglog"):
-            raise ValueError(
-                f"exp=True is for the links logit, log and cloglog; with {self.link} the "
-                "exponential of an effect is no ratio."
-            )
-        columns: dict[str, list[Any]] = {
-            name: [] for name in ("term", "estimate", "std_error", "z", "p", "low", "high")
-        }
-        for name, x, error, z, p, low, high in self.fixed_rows(level):
-            if exp:
-                x, error, low, high = np.exp(x), np.exp(x) * error, np.exp(low), np.exp(high)
-            for key, value in zip(columns, (name, x, error, z, p, low, high), strict=True):
-                columns[key].append(value if isinstance(value, str) else float(value))
-        return columns
+        given = (self.design.names, self.solution, self.link)
+        columns = fixed_columns(*given, exp=exp, level=level)
+        return table_like(columns, self.design.table.backend)
 
     @property
     def variance_components(self) -> Any:
         """A table of all other parameters: standard deviations, correlations, dispersion."""
-        numbers = self.solution.numbers
-        return table_like(
-            {
-                "parameter": [one.name for one in numbers],
-                "group": ["" if one.about is None else one.about.group for one in numbers],
-                "estimate": [one.estimate for one in numbers],
-                "std_error": [_or_nan(one.standard_error) for one in numbers],
-                "low": [_or_nan(one.low) for one in numbers],
-                "high": [_or_nan(one.high) for one in numbers],
-            },
-            self.design.table.backend,
-        )
+        columns = variance_columns(self.solution.numbers)
+        return table_like(columns, self.design.table.backend)
 
     @cached_property
     def _effects(self) -> tuple[Effects, ...]:
@@ -186,35 +160,10 @@ class MixedFit:
             level: of the intervals.
         """
         check_level(level)
-        half = NormalDist().inv_cdf(0.5 + level / 2)
-        self._check_group(group)
         groups = self.design.columns.groups
-        columns: dict[str, list[np.ndarray]] = {
-            name: [] for name in ("group", "level", "effect", "mean", "sd", "low", "high")
-        }
-        for one, effects in zip(groups, self._effects, strict=True):
-            if group not in (None, one.name):
-                continue
-            size = len(one.effects)
-            mean, sd = effects.mean.ravel(), effects.sd.ravel()
-            columns["group"].append(np.full(mean.size, one.name, object))
-            labels = np.array([str(label) for label in one.levels], object)
-            columns["level"].append(np.repeat(labels, size))
-            columns["effect"].append(np.tile(np.array(one.effects, object), one.num_levels))
-            for name, values in zip(
-                ("mean", "sd", "low", "high"),
-                (mean, sd, mean - half * sd, mean + half * sd),
-                strict=True,
-            ):
-                columns[name].append(values)
-        joined = {name: np.concatenate(parts) for name, parts in columns.items()}
-        return table_like(joined, self.design.table.backend)
-
-    def _check_group(self, group: str | None) -> None:
-        """Refuses a name that is no grouping factor's."""
-        names = [one.name for one in self.design.columns.groups]
-        if group is not None and group not in names:
-            raise ValueError(f"There is no group {group!r}; there are {', '.join(names)}.")
+        check_group(groups, group)
+        columns = random_effect_columns(groups, self._effects, group, level)
+        return table_like(columns, self.design.table.backend)
 
     def predict(self, newdata: Any = None, *, random: bool = True, kind: str = "response") -> Any:
         """Expected responses.
@@ -389,7 +338,3 @@ class MixedFit:
 
     def __repr__(self) -> str:
         return self.summary()
-
-
-def _or_nan(value: float | None) -> float:
-    return math.nan if value is None else value
