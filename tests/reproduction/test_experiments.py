@@ -3,6 +3,7 @@
 import by_hand as hand
 import jax
 import jax.numpy as jnp
+import long_runs
 import numpy as np
 import pytest
 
@@ -121,6 +122,7 @@ def test_published_soul_climbs_the_chain_before():
 @pytest.mark.slow
 def test_first_page_has_the_numbers_of_the_papers_figure(monkeypatch):
     """451.0 and 232.2 as published, 882.5 and 78.2 as written, 12 by default; and the verdicts."""
+    long_runs.compile_ahead_optimized(monkeypatch)
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         arrays = toy.toy_methods(sizes.ToySize(), lambda runs: None)
     page = claims.claims({"toy_methods": results.Finished(arrays, {})})

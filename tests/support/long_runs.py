@@ -10,3 +10,9 @@ OPTIONS = {"xla_backend_optimization_level": 1}
 def compiled(function):
     """`jax.jit` for long runs."""
     return jax.jit(function, compiler_options=OPTIONS)
+
+
+def compile_ahead_optimized(monkeypatch):
+    """The same for what the package lowers and compiles itself, as sweeps of the paper are."""
+    plain = jax.stages.Lowered.compile
+    monkeypatch.setattr(jax.stages.Lowered, "compile", lambda lowered: plain(lowered, OPTIONS))

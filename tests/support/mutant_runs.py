@@ -42,7 +42,8 @@ TIMES = ROOT / ".pytest_cache" / "times.xml"
 FORK = multiprocessing.get_context("fork")
 OPTIONS = [
     "-x", "-q", "--tb=no", "--no-header", "--import-mode=importlib", "-o", "addopts=",
-    "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:pytest_cov", "-p", "no:randomly",
+    "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:pytest_cov",
+    "-W", "ignore::pytest.PytestAssertRewriteWarning",  # plugins are imported already
 ]  # fmt: skip
 STARTING = 60.0  # seconds that a child may take before and beside its tests
 
@@ -59,6 +60,7 @@ def run(mutants: list[Mutant], jobs: int, seconds: float) -> Iterator[tuple[Muta
         Each with "killed by ...", "killed: ..." or "SURVIVED", as they end.
     """
     import_everything()
+    check_without_mutants()
     kills: dict[str, Counter] = defaultdict(Counter)
     sound: dict[str, bool] = {}  # whether a test passes here without a mutant
     waiting = list(reversed(mutants))
@@ -91,11 +93,21 @@ def run(mutants: list[Mutant], jobs: int, seconds: float) -> Iterator[tuple[Muta
                 yield mutant, f"killed: the process ended with {child.exitcode}"
             elif failed == "":
                 yield mutant, "SURVIVED"
-            elif passes(failed, sound):
+            elif "::" not in failed or passes(failed, sound):
                 kills[mutant.path][failed] += 1
                 yield mutant, f"killed by {failed}"
             else:
                 waiting.append(mutant)
+
+
+def check_without_mutants() -> None:
+    """Tests can be run in such a process at all."""
+    quickest = min(times(), key=lambda test: seconds_of(test) + test.startswith("src/"))
+    child, pipe = start(None, [quickest])
+    child.join(600)
+    failed = pipe.recv() if pipe.poll() else "the process"
+    if failed:
+        raise SystemExit(f"{quickest} fails without a mutant: {failed}")
 
 
 def passes(test: str, sound: dict[str, bool]) -> bool:
