@@ -1,6 +1,7 @@
 """Factors of sparse matrices, every kind on every pattern, against NumPy's dense linear algebra."""
 
 import functools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -166,6 +167,16 @@ def test_every_kind_on_every_pattern(kind, name):
     np.testing.assert_allclose(unscaled, plain["inverse"], rtol=1e-9, atol=1e-12)
     shift = found["log determinant"] - 2 * np.sum(np.log(scale))
     np.testing.assert_allclose(shift, plain["log determinant"], atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", KINDS[:3])
+def test_a_gpu_has_all_that_these_programs_need(kind):
+    """Lowered for one, nothing calls LAPACK or Python on the host: factors stay on the device."""
+    factors = made(kind, "two crossed")
+    values, b = jnp.asarray(values_of(factors.pattern)), jnp.ones((3, factors.pattern.n))
+    text = everything(factors).trace(values, b).lower(lowering_platforms=("cuda",)).as_text()
+    called = set(re.findall(r"custom_call @([\w.]+)", text))
+    assert all(name.startswith(("cusolver", "cublas")) for name in called), called
 
 
 def test_units_of_different_sizes_are_padded():

@@ -1,5 +1,7 @@
 """Particles in the units of a sparse curvature: by hand with dense matrices; what is refused."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import many_latents as many
@@ -75,6 +77,19 @@ def test_three_steps_by_hand():
         before = root
         np.testing.assert_allclose(state.theta, theta, rtol=1e-12)
         np.testing.assert_allclose(state.particles, x, rtol=1e-10)
+
+
+def test_a_gpu_has_all_that_a_step_needs():
+    """Lowered for one, a step calls nothing on the host."""
+    model = problem()
+    kernel = mx.kernels.blockwise(mx.kernels.rbf(WIDTH), "coordinates")
+    metric = mx.metrics.curvature(structure=mx.structure_of(model, "chain"))
+    method = mx.svgd_em(log_joint, 0.05, STEP, kernel, particle_metric=metric)
+    state = method.init(jax.random.key(0), 0.4, jnp.asarray(cloud()))
+    traced = jax.jit(method.step).trace(jax.random.key(0), state, model.data)
+    text = traced.lower(lowering_platforms=("cuda",)).as_text()
+    called = set(re.findall(r"custom_call @([\w.]+)", text))
+    assert all(name.startswith(("cusolver", "cublas", "cu_threefry")) for name in called), called
 
 
 def test_clouds_keep_their_shape_in_the_units():

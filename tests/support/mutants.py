@@ -34,6 +34,8 @@ OPERATORS = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Pow: ast.Mult,
     ast.MatMult: ast.Add, ast.FloorDiv: ast.Mult, ast.Mod: ast.Mult,
 }  # fmt: skip
+# Functions whose two arguments may change places.
+SYMMETRIC = {"minimum", "maximum", "logaddexp", "min", "max", "vdot", "array_equal"}
 
 
 class Mutant(NamedTuple):
@@ -239,8 +241,10 @@ def changes(node: ast.AST) -> Iterator[Change]:
             yield to(test=test)
         case ast.If(test=test) | ast.IfExp(test=test):
             yield to(test=ast.copy_location(ast.UnaryOp(ast.Not(), test), test))
-        case ast.Call(args=args, keywords=keywords):
-            if len(args) == 2 and not any(isinstance(a, ast.Starred) for a in args):
+        case ast.Call(func=func, args=args, keywords=keywords):
+            name = getattr(func, "attr", getattr(func, "id", ""))
+            starred = any(isinstance(a, ast.Starred) for a in args)
+            if len(args) == 2 and not starred and name not in SYMMETRIC:
                 yield to(args=args[::-1])
             for i in range(len(keywords)):
                 yield to(keywords=keywords[:i] + keywords[i + 1 :])
