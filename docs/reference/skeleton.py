@@ -40,7 +40,8 @@ class JointAscentInfo(NamedTuple):
 
     Attributes:
         theta_score: the ascent direction of theta; zero at a fixed point.
-        velocity: in which every particle moved; zero at a fixed point.
+        velocity: in which every particle moved; zero at a fixed point. A stochastic method has
+            `scores` in its place: import `PGDInfo`.
     """
 
     theta_score: Theta

@@ -77,10 +77,11 @@ def test_what_is_reset_and_what_is_replicated_is_declared(name, key):
         value = getattr(state, field)
         # Whatever is a tree like theta belongs to it, and is whole on every device.
         if jax.tree.structure(value) == structure:
-            assert field in algorithm.replicated
+            assert field in algorithm.replicated, f"{field} is like theta: is it in replicated?"
     # A method that goes on in its old direction after a backtrack would run away again: what a
     # step would do to an unmoved start must be that of a fresh one.
-    assert RESET & set(state._fields) == set(algorithm.reset_on_backtrack), "is it in RESET?"
+    reset = set(algorithm.reset_on_backtrack)
+    assert RESET & set(state._fields) == reset, "is it in RESET? Its names are for all methods"
 
 
 def test_fields_that_the_state_does_not_have_are_refused(key):

@@ -101,9 +101,10 @@ def test_every_family_is_where_users_look():
     command = typer.main.get_command(app).commands["mixed"]
     (option,) = [one for one in command.params if "--family" in one.opts]
     for name in FAMILIES:
-        assert f'"{name}"' in mx.mixed.__doc__, "the docstring of formulas/front.py"
-        assert re.search(rf"\b{name}\b", option.help), "the help of --family in cli/app.py"
-        assert f"| `{name}` |" in pages, "the table of families in docs/"
+        assert f'"{name}"' in mx.mixed.__doc__, f"name {name} in the docstring of formulas/front.py"
+        helped = re.search(rf"\b{name}\b", option.help)
+        assert helped, f"name {name} in the help of --family in cli/app.py"
+        assert f"| `{name}` |" in pages, f"put {name} into the table of families in docs/mixed.md"
 
 
 def test_extra_zeros_beside_a_sum():

@@ -40,7 +40,8 @@ def test_every_public_name_is_in_the_reference(name):
     module = getattr(mx, name) if name else mx
     full = f"marginax.{name}".rstrip(".")
     names = {f"{full}.{name}" for name in module.__all__}
-    assert names - {f"marginax.{name}" for name in PUBLIC} <= _documented()
+    missing = names - {f"marginax.{name}" for name in PUBLIC} - _documented()
+    assert not missing, "put an entry `.. autofunction:: NAME` on a page of docs/api"
 
 
 @pytest.mark.parametrize("text", TEXTS, ids=lambda path: path.name)
@@ -169,15 +170,16 @@ def test_the_code_for_users_of_lme4_runs(as_users_write, monkeypatch, capsys):
 
 def test_the_table_of_methods_is_what_the_code_says():
     made = runpy.run_path(str(ROOT / "docs" / "method_table.py"))
-    assert set(made["MOVES"]) == set(algorithms.__all__) - {"Algorithm"}
+    methods = set(algorithms.__all__) - {"Algorithm"}
+    assert set(made["MOVES"]) == methods, "MOVES of docs/method_table.py has a line per method"
     page = (ROOT / "docs" / "api" / "algorithms.md").read_text()
-    assert made["written"](page) == page
+    assert made["written"](page) == page, "run `.venv/bin/python docs/method_table.py`"
 
 
 def test_the_commands_are_what_the_shell_says():
     made = runpy.run_path(str(ROOT / "docs" / "command_table.py"))
     page = (ROOT / "docs" / "api" / "cli.md").read_text()
-    assert made["written"](page) == page, "run `python docs/command_table.py`"
+    assert made["written"](page) == page, "run `.venv/bin/python docs/command_table.py`"
 
 
 def test_states_and_infos_are_what_the_code_has():
@@ -187,15 +189,16 @@ def test_states_and_infos_are_what_the_code_has():
     for methods, state, info in rows:
         fields = tuple(re.findall(r"`(\w+)`", text.split(";")[0]) for text in (state, info))
         named |= dict.fromkeys(re.findall(r"`(\w+)`", methods), fields)
-    assert named.keys() == set(algorithms.__all__) - {"Algorithm"}
+    methods = set(algorithms.__all__) - {"Algorithm"}
+    assert named.keys() == methods, '"States and infos" of docs/notation.md has a row per method'
     del named["tuning_free"]  # a configuration of m_svgd_em
     for name, (state, info) in named.items():
         init = importlib.import_module(f"marginax.algorithms._{name}")
         kinds = {kind: value for kind, value in vars(init).items() if hasattr(value, "_fields")}
         states = [value._fields for kind, value in kinds.items() if kind.endswith("State")]
         infos = [value._fields for kind, value in kinds.items() if kind.endswith("Info")]
-        assert ("theta", "particles", *state) in states, name
-        assert tuple(info) in infos, name
+        assert ("theta", "particles", *state) in states, f"docs/notation.md: State of {name}"
+        assert tuple(info) in infos, f"docs/notation.md: Info of {name}"
 
 
 DRAWING = [

@@ -160,6 +160,20 @@ def test_algorithms_borrow_states_and_infos_only():
                 assert all(alias.name.endswith(("State", "Info")) for alias in node.names)
 
 
+METHODS = [path.stem[1:] for path in sorted((ROOT / "algorithms").glob("_[a-z]*.py"))]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_algorithm_is_exported_and_held_to_the_contract(name):
+    assert name in marginax.algorithms.__all__, "export it in algorithms/__init__.py"
+    assert name in marginax.__all__, "export it in marginax/__init__.py"
+    held = (REPOSITORY / "tests" / "support" / "every_algorithm.py").read_text()
+    # The tuning-free configuration is M-SVGD-EM, which is held to it.
+    assert f"mx.{name}(" in held or name == "tuning_free", (
+        "add it to tests/support/every_algorithm.py"
+    )
+
+
 def branches(function):
     """1 and one for every way: branches, loops, handlers, conditional expressions, and/or."""
     count = 1
