@@ -89,6 +89,24 @@ def test_log_densities_are_scipys(name, link, y, values, expected):
     np.testing.assert_allclose(found + family.constant(y, TRIALS), expected, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("name", "link", "y", "values"), [c[:4] for c in CASES], ids=[f"{c[0]}-{c[1]}" for c in CASES]
+)
+def test_one_mode_is_claimed_where_log_densities_are_concave(name, link, y, values):
+    """A family that said so by mistake would have no other modes looked for."""
+    family = FAMILIES[name]
+    values = {key: jnp.asarray(value) for key, value in values.items()}
+    grid = np.linspace(-6, 6, 241)
+
+    def along(one, trials):
+        there = jnp.asarray(np.full_like(grid, one)), jnp.asarray(grid)
+        return family.log_density(link, *there, values, jnp.full(len(grid), trials))
+
+    bends = [np.diff(along(one, trials), 2) for one, trials in zip(y, TRIALS, strict=True)]
+    scale = max(np.max(np.abs(bend)) for bend in bends)
+    assert family.is_log_concave == all(np.all(bend <= 1e-9 * scale) for bend in bends)
+
+
 def test_the_cases_are_all_families_and_links():
     assert {(c[0], c[1]) for c in CASES} | {("beta", "probit"), ("beta", "cloglog")} == {
         (name, link) for name, family in FAMILIES.items() for link in family.links
