@@ -210,8 +210,10 @@ def test_what_asvgd_em_cannot_do_is_refused():
     mx.asvgd_em(hand.log_joint, 0.1, 0.1, mx.kernels.linear(), quadratic=None)
     with pytest.raises(ValueError, match="restart is .sped., but it must be 'speed'"):
         mx.asvgd_em(hand.log_joint, 0.1, 0.1, KERNEL, restart="sped")
-    with pytest.raises(ValueError, match="damping is 1.5"):
-        mx.asvgd_em(hand.log_joint, 0.1, 0.1, KERNEL, damping=1.5)
+    mx.asvgd_em(hand.log_joint, 0.1, 0.1, KERNEL, damping=0.0)
+    for damping in (1.5, 1.0, -0.5):
+        with pytest.raises(ValueError, match=f"damping is {damping}"):
+            mx.asvgd_em(hand.log_joint, 0.1, 0.1, KERNEL, damping=damping)
 
 
 def test_asvgd_em_recovers_from_its_restarts():

@@ -13,15 +13,18 @@ from every_algorithm import (
     BLOCKS,
     DETERMINISTIC,
     RBF,
+    REPLICATED,
     RESET,
     WITHOUT_RESCALE,
     N,
     assert_trees_close,
     log_joint,
+    m_step,
     start,
 )
 
 import marginax as mx
+from marginax.algorithms._jala_em import JALAEMState
 
 EVERY = pytest.mark.parametrize("name", ALGORITHMS)
 # The Newton step and the metric take long to compile; the other tests have them at every commit.
@@ -78,6 +81,8 @@ def test_what_is_reset_and_what_is_replicated_is_declared(name, key):
         # Whatever is a tree like theta belongs to it, and is whole on every device.
         if jax.tree.structure(value) == structure:
             assert field in algorithm.replicated, f"{field} is like theta: is it in replicated?"
+    held = set(algorithm.replicated)
+    assert REPLICATED & set(state._fields) == held, "is it in REPLICATED? Its names are for all"
     # A method that goes on in its old direction after a backtrack would run away again: what a
     # step would do to an unmoved start must be that of a fresh one.
     reset = set(algorithm.reset_on_backtrack)
@@ -92,12 +97,66 @@ def test_fields_that_the_state_does_not_have_are_refused(key):
             mx.run(wrong, theta, particles, data, key=key, max_steps=1)
 
 
+def test_a_copy_with_another_step_loses_what_was_made_for_the_old_one():
+    method = mx.pgd(log_joint, 0.05, 0.05)._replace(identity="pgd")
+    assert method.identity == "pgd"
+    for same in (method._replace(blocks="leaves"), method._replace(step=method.step)):
+        assert (same.rescale, same.identity) == (method.rescale, None)
+    other = method._replace(step=mx.ipla(log_joint, 0.05).step)
+    assert other.rescale is None
+    assert method._replace(step=other.step, rescale=method.rescale).rescale is method.rescale
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda optimizer: mx.jala_em(log_joint, optimizer, 0.05),
+     lambda optimizer: mx.mcem(log_joint, optimizer, 0.05, 2)],
+    ids=["jala_em", "mcem"],
+)  # fmt: skip
+def test_newton_steps_of_theta_are_told_the_model_particles_and_data(make, key):
+    """The density is quadratic in theta, so that one Newton step is the M-step."""
+    theta, particles, data = start()
+    for optimizer in (mx.em_gradient(), mx.exact_m_step(m_step)):
+        method = make(optimizer)
+        state, _ = jax.jit(method.step)(key, method.init(key, theta, particles), data)
+        used = particles if isinstance(state, JALAEMState) else state.particles
+        assert_trees_close(state.theta, m_step(used, data), rtol=1e-9)
+
+
+def test_options_at_their_ends_and_beyond():
+    def refused(make, words):
+        with pytest.raises(ValueError, match=words):
+            make()
+
+    def coin(damping):
+        return lambda: mx.coin_em(log_joint, RBF, damping=damping)
+
+    def jala(share):
+        return lambda: mx.jala_em(log_joint, 0.1, 0.1, resample_below=share)
+
+    for fine in (coin(0.0), jala(0.0), jala(1.0)):
+        fine()
+    for damping in (-0.5, float("inf"), float("nan")):
+        refused(coin(damping), "damping is")
+    for share in (-0.5, 1.5):
+        refused(jala(share), "resample_below is")
+
+
+def test_ten_moves_by_default(key):
+    theta, particles, data = start()
+    ends = []
+    for moves in ((), (10,)):
+        method = mx.mcem(log_joint, 0.05, 0.05, *moves)
+        ends.append(jax.jit(method.step)(key, method.init(key, theta, particles), data)[0])
+    jax.tree.map(np.testing.assert_array_equal, *ends)
+
+
 @pytest.mark.parametrize(
     "make",
     [
         lambda kernel: mx.svgd_em(log_joint, 0.1, 0.1, kernel),
         lambda kernel: mx.m_svgd_em(log_joint, 0.1, 0.1, kernel),
-        lambda kernel: mx.asvgd_em(log_joint, 0.1, 0.1, kernel),
+        lambda kernel: mx.asvgd_em(log_joint, 0.1, 0.1, kernel, quadratic=None),
         lambda kernel: mx.coin_em(log_joint, kernel),
     ],
     ids=["svgd_em", "m_svgd_em", "asvgd_em", "coin_em"],
@@ -105,6 +164,8 @@ def test_fields_that_the_state_does_not_have_are_refused(key):
 def test_blocks_are_those_of_the_kernel(make, key):
     method = make(mx.kernels.blockwise(RBF, "leaves"))
     assert method.blocks == "leaves"
+    assert not method.stochastic
+    assert make(mx.kernels.random_batches(mx.kernels.rbf(1.0), 5)).stochastic
     theta, (intercepts, scale), _ = start()
     together = (intercepts, jnp.ones_like(scale))
     make(RBF).init(key, theta, together)  # one kernel over both leaves: they differ in the first

@@ -62,7 +62,7 @@ def test_mcem():
 
 
 def test_adjusted_pmgd():
-    theta, x, path, answers = hand.THETA, hand.PARTICLES, [], []
+    theta, x, path, answers, chances = hand.THETA, hand.PARTICLES, [], [], []
     for key in (*KEYS, *jax.random.split(jax.random.key(8), 5)):
         move_key, accept_key = jax.random.split(key)
         g, theta = hand.grad_theta(theta, x), best(x)
@@ -70,6 +70,7 @@ def test_adjusted_pmgd():
         y = x + STEP * s + np.sqrt(2 * STEP) * noise(move_key, x)
         ratio = sum(log_ratio(a, b, theta, best(y)) for a, b in zip(x, y, strict=True))
         answers.append(np.log(jax.random.uniform(accept_key)) < ratio)
+        chances.append(min(1.0, np.exp(ratio)))
         if answers[-1]:
             theta, x = best(y), y
         path.append((theta, x, g, s))
@@ -81,6 +82,9 @@ def test_adjusted_pmgd():
         state, info = jax.jit(method.step)(key, state, jnp.array(hand.DATA))
         steps.append((state, info))
     assert_path(steps, path)
+    np.testing.assert_allclose([info.acceptance for _, info in steps], chances, rtol=1e-9)
+    assert 1.0 in chances
+    assert min(chances) < 1.0
 
 
 MODEL = mx.models.ToyHierarchical(1.0, 1.0)

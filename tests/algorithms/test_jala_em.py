@@ -41,9 +41,10 @@ def test_four_steps_by_hand(with_density):
         resample_below=share,
     )
     state = method.init(jax.random.key(0), jnp.asarray(theta), jnp.asarray(x))
+    step = jax.jit(method.step)
     for t in range(4):
         key = jax.random.fold_in(jax.random.key(7), t)
-        state, info = method.step(key, state, jnp.asarray(hand.DATA))
+        state, info = step(key, state, jnp.asarray(hand.DATA))
         move_key, draw_key = jax.random.split(key)
         if t == 0 and with_density:
             weights = np.array([value(theta, one) + 0.3 * np.sum(one**2) for one in x])
@@ -71,7 +72,21 @@ def test_four_steps_by_hand(with_density):
         np.testing.assert_allclose(
             state.log_likelihood, aside + np.log(np.mean(np.exp(weights))), rtol=1e-10, atol=1e-12
         )
+        assert state.num_steps == t + 1
     assert 0 < drawn < 4 or with_density
+
+
+def test_particles_that_are_drawn_anew_are_all_there():
+    """The last height may lie a rounding above the last sum: no place beyond the end is taken."""
+    from marginax.algorithms._jala_em import _systematic
+
+    weights = jnp.log(jnp.array([0.05, 0.6, 0.05, 0.3]))
+    for seed in range(40):
+        key = jax.random.key(seed)
+        first = float(jax.random.uniform(key, dtype=weights.dtype))
+        chosen = _systematic(key, weights)
+        expected = np.searchsorted([0.05, 0.65, 0.7, 1.0], (np.arange(4) + first) / 4)
+        np.testing.assert_array_equal(chosen, expected)
 
 
 def gaussian(theta, x, y):

@@ -1,6 +1,7 @@
 """Shrinking a method's steps: the same method, built with smaller ones."""
 
 import jax
+import jax.numpy as jnp
 import pytest
 from every_algorithm import ALGORITHMS, RBF, assert_trees_close, log_joint, start
 
@@ -22,6 +23,14 @@ VARIANTS = {
     ),
     # A step so long that the cloud slows down at once: with restarts it would start again.
     "asvgd_em_no_restart": lambda lj, h: mx.asvgd_em(lj, h, 10 * h, RBF, restart=None),
+    "asvgd_em_options": lambda lj, h: mx.asvgd_em(lj, h, 10 * h, RBF, ridge=0.5, damping=0.7),
+    "jala_em_options": lambda lj, h: mx.jala_em(
+        lj,
+        h,
+        h,
+        start_log_density=lambda x: -jnp.sum(x[0] ** 2) - x[1] ** 2,
+        resample_below=0.9,
+    ),
     "mpgd_scale": lambda lj, h: mx.mpgd(lj, h, 1.5, 3.0, theta_scale=0.3),
     "soul_options": lambda lj, h: mx.soul(
         lj,

@@ -4,10 +4,12 @@ import jax
 import jax.numpy as jnp
 import mixed_models as mm
 import numpy as np
+import optax
 import pytest
 from tuning_free_runs import DEFAULT, RBF, K, configuration, fitted
 
 import marginax as mx
+from marginax.algorithms import _tuning_free as tuning_free
 from marginax.models import RandomIntercept, RandomInterceptTheta, ToyHierarchical
 
 
@@ -172,6 +174,64 @@ def test_it_is_the_configuration_written_out():
     ]
     for end in ends[:-1]:
         jax.tree.map(np.testing.assert_array_equal, end, ends[-1])
+
+
+def test_one_block_and_the_steps_of_theta_by_its_size():
+    """Up to 256 numbers a Newton step, beyond that AdaGrad; and what a structure changes."""
+
+    def log_joint(theta, x, y):
+        return -0.5 * jnp.sum((x - theta["a"][:2]) ** 2) - 0.5 * jnp.sum((theta["a"] - y) ** 2)
+
+    def moved(size, method):
+        theta = {"a": jnp.zeros(size)}
+        x, y = jax.random.normal(jax.random.key(1), (9, 2)), jnp.linspace(1.0, 2.0, size)
+        state = method.init(jax.random.key(0), theta, x)
+        return jax.jit(method.step)(jax.random.key(0), state, y)[0].theta["a"], x, y
+
+    free = mx.tuning_free(log_joint)
+    assert free.blocks == "whole"
+    for size in (3, 256):
+        found, x, y = moved(size, free)
+        expected = np.array(y)
+        expected[:2] = (expected[:2] + np.mean(x, axis=0)) / 2  # the maximum, which is quadratic
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+    found, *_ = moved(257, free)
+    adagrad = mx.tuning_free(log_joint, theta_optimizer=optax.adagrad(0.1))
+    np.testing.assert_array_equal(found, moved(257, adagrad)[0])
+
+
+def test_curvature_of_many_parameters_is_that_of_some_particles():
+    """Beyond MANY_PARAMETERS the Newton step of theta has the curvature at a few of them."""
+
+    def log_joint(theta, x, y):
+        return -jnp.sum((1 + x[0] ** 2) * theta**2) - jnp.sum(theta * y) - x @ x
+
+    x = jax.random.normal(jax.random.key(1), (30, 2))
+    for size in (tuning_free.MANY_PARAMETERS, tuning_free.MANY_PARAMETERS + 1):
+        few = None if size == tuning_free.MANY_PARAMETERS else tuning_free.FEW_FOR_CURVATURE
+        ends = []
+        for given in ({}, {"theta_optimizer": mx.em_gradient(few)}):
+            method = mx.tuning_free(log_joint, **given)
+            state = method.init(jax.random.key(0), jnp.ones(size), x)
+            y = jnp.linspace(1.0, 2.0, size)
+            ends.append(jax.jit(method.step)(jax.random.key(0), state, y)[0].theta)
+        np.testing.assert_array_equal(*ends)
+
+
+def test_a_structure_brings_its_units_and_a_kernel_for_every_latent():
+    def log_joint(theta, x, y):
+        return -jnp.sum(jnp.diff(x) ** 2) - jnp.sum((x - theta) ** 2 + (y - x) ** 2)
+
+    problem = mx.Problem(log_joint, 0.0, jnp.zeros(6), jnp.arange(6.0))
+    method = mx.tuning_free(log_joint, structure=mx.structure_of(problem, "chain"))
+    assert method.blocks == "coordinates"
+    assert method.frame is not None
+    assert mx.tuning_free(log_joint).frame is None
+    plain = mx.svgd_em(log_joint, 0.1, 0.1, RBF)
+    metric = mx.metrics.curvature(structure=mx.structure_of(problem, "chain"))
+    there = mx.svgd_em(log_joint, 0.1, 0.1, RBF, particle_metric=metric)
+    assert plain.frame is None
+    assert there.frame is metric.frame
 
 
 def test_batches_have_a_momentum_for_every_group_and_none_for_theta(key):

@@ -115,6 +115,11 @@ RESET = {
     "particle_velocity", "momentum_count", "momentum_speed", "theta_momentum_state",
     "particle_momentum_state",
 }  # fmt: skip
+# Fields that are whole on every device of a mesh: theta, and what belongs to it.
+REPLICATED = {
+    "theta", "theta_ahead", "theta_momentum", "theta_velocity", "theta_average",
+    "theta_optimizer_state", "theta_momentum_state", "theta_preconditioner_state", "metric_state",
+}  # fmt: skip
 
 
 def start(dtype=None):

@@ -48,13 +48,16 @@ OPTIONS = [
 STARTING = 60.0  # seconds that a child may take before and beside its tests
 
 
-def run(mutants: list[Mutant], jobs: int, seconds: float) -> Iterator[tuple[Mutant, str]]:
+def run(
+    mutants: list[Mutant], jobs: int, seconds: float, tests: list[str] | None = None
+) -> Iterator[tuple[Mutant, str]]:
     """Tries the mutants, some at a time.
 
     Args:
         mutants: to be tried.
         jobs: how many at a time.
         seconds: of tests for one of them, as long as they took with coverage.
+        tests: to try instead of those that run its lines.
 
     Yields:
         Each with "killed by ...", "killed: ..." or "SURVIVED", as they end.
@@ -68,12 +71,13 @@ def run(mutants: list[Mutant], jobs: int, seconds: float) -> Iterator[tuple[Muta
     while waiting or running:
         while waiting and len(running) < jobs:
             mutant = waiting.pop()
-            names = [t for t in tests_of(mutant, kills[mutant.path], seconds) if sound.get(t, True)]
+            names = tests or tests_of(mutant, kills[mutant.path], seconds)
+            names = [test for test in names if sound.get(test, True)]
             if not names:
                 yield mutant, "SURVIVED"
                 continue
             child, pipe = start(mutant, names)
-            limit = time.monotonic() + STARTING + 5 * seconds
+            limit = time.monotonic() + STARTING + 5 * (600 if tests else seconds)
             running[child.sentinel] = (mutant, child, pipe, limit)
         ready = wait(list(running), timeout=1.0)
         for sentinel, (mutant, child, pipe, limit) in list(running.items()):

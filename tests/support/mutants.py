@@ -76,6 +76,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=20, help="of tests for one mutant")
     parser.add_argument("--results", type=Path, default=Path("mutants.jsonl"))
     parser.add_argument("--again", action="store_true", help="survivors are tried once more")
+    parser.add_argument("--tests", nargs="+", help="these alone, for new ones or long ones")
     parser.add_argument("--list", action="store_true", help="print the mutants and run nothing")
     parser.add_argument("--report", action="store_true", help="print the table and the survivors")
     given = parser.parse_args()
@@ -96,7 +97,7 @@ def main() -> int:
     from mutant_runs import run  # JAX and the package are imported there
 
     with given.results.open("a") as file:
-        for mutant, fate in run(left, given.jobs, given.seconds):
+        for mutant, fate in run(left, given.jobs, given.seconds, given.tests):
             file.write(json.dumps({"mutant": mutant.name, "fate": fate}) + "\n")
             file.flush()
             print(f"{fate}  {mutant.path}:{mutant.lines[0]}\n{mutant.change}", flush=True)

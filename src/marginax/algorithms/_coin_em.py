@@ -111,5 +111,5 @@ def coin_em(
         log_joint,
         stochastic=kernel.random,
         blocks=kernel.blocks,
-        replicated=("theta", "theta_optimizer_state"),
+        replicated=("theta", "theta_optimizer_state", "metric_state"),
     )
