@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from benchmarks import baseline
+from benchmarks import baseline, every_table
 from benchmarks.growth import deviations
+from benchmarks.tables import RESULTS
 
 
 def test_only_what_grew_beyond_the_allowance_is_named():
@@ -37,3 +38,25 @@ def test_deviations_are_from_the_power_law():
     assert slope == pytest.approx(2)
     np.testing.assert_allclose(off, 0, atol=1e-12)
     assert max(deviations([10, 100], [1.0, 12.0], 1)[1]) == pytest.approx(1.2**0.5 - 1)
+
+
+def test_every_table_has_a_command_that_makes_it():
+    """A table that no command makes again would grow old unnoticed."""
+    by_hand = {"fuzz.md", "mutants.md"}  # tests/hard/fuzz.py, tests/support/mutants.py
+    files = {file for table in every_table.TABLES.values() for file in table.files}
+    pages = {path.name for path in RESULTS.glob("*.md")} - by_hand
+    assert pages <= files, "name it in TABLES of benchmarks/every_table.py"
+    for name, table in every_table.TABLES.items():
+        module = Path(baseline.__file__).parent / f"{name}.py"
+        assert module.exists() or name == "bench", table.commands
+
+
+def test_the_checksum_is_of_what_is_computed(tmp_path, monkeypatch):
+    package = tmp_path / "src" / "marginax"
+    package.mkdir(parents=True)
+    monkeypatch.setattr(every_table, "ROOT", tmp_path)
+    told = []
+    for text in ('"""One."""\nX = 1\n', '"""Two."""\n# why\nX = 1\n', '"""Two."""\nX = 2\n'):
+        (package / "a.py").write_text(text)
+        told.append(every_table.code_checksum())
+    assert told[0] == told[1] != told[2]

@@ -38,7 +38,7 @@ jaxtyping.install_import_hook("marginax", CHECKER)
 import marginax  # noqa: E402, F401
 
 COVERED = ROOT / ".coverage"
-TIMES = ROOT / ".pytest_cache" / "times.xml"
+TIMES = ROOT / ".pytest_cache"  # files called times*.xml; the last by the alphabet wins
 FORK = multiprocessing.get_context("fork")
 OPTIONS = [
     "-x", "-q", "--tb=no", "--no-header", "--import-mode=importlib", "-o", "addopts=",
@@ -290,7 +290,8 @@ def covered(path: str) -> dict[int, set[str]]:
 def times() -> dict[str, float]:
     """Seconds of every test, as pytest wrote them."""
     found = {}
-    for case in ElementTree.parse(TIMES).iter("testcase"):
-        folder = case.get("classname").replace(".", "/")
-        found[f"{folder}.py::{case.get('name')}"] = float(case.get("time"))
+    for file in sorted(TIMES.glob("times*.xml")):
+        for case in ElementTree.parse(file).iter("testcase"):
+            folder = case.get("classname").replace(".", "/")
+            found[f"{folder}.py::{case.get('name')}"] = float(case.get("time"))
     return found
