@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.integrate
 import scipy.optimize
+from long_runs import compiled
 
 import marginax as mx
 
@@ -84,7 +85,7 @@ def test_estimates_are_the_marginal_maximum(key):
         jnp.where(jnp.arange(100) % 2 == 0, 1.0, -1.0) + 0.1 * jax.random.normal(keys[1], (100,)),
     )
     method = mx.pgd(density, 5e-4, 0.005)
-    run = jax.jit(
+    run = compiled(
         lambda: mx.trajectory(method, theta(0.0, 0.0), particles, y, 8000, key=keys[2]).history
     )
     found = np.array([leaf[4000:].mean() for leaf in run()])

@@ -16,6 +16,7 @@ X200 = jax.random.normal(jax.random.key(4), (20, 200))
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("optimized")
 @pytest.mark.parametrize("name", METHODS)
 def test_divergence_is_backtracked(name):
     # MPGD's exact integrator bears 0.3; give it a step that it does not bear.
