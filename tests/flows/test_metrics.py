@@ -10,7 +10,7 @@ import pytest
 
 import marginax as mx
 from marginax.flows import stein
-from marginax.flows.metrics import block_factors
+from marginax.flows.metrics import _factors, block_factors
 from marginax.flows.optimizers import ascend
 from marginax.flows.scores import latent_scores, mean_log_joint, theta_score
 
@@ -37,6 +37,31 @@ def test_factors_multiply_to_the_hessian_of_every_block():
     for g in range(5):
         np.testing.assert_allclose(lower[g] @ lower[g].T, hessian[g, :, g], rtol=1e-9)
         np.testing.assert_allclose(inverse[g] @ lower[g], np.eye(2), atol=1e-9)
+
+
+def test_absolute_curvature_of_probes_by_hand():
+    """Two blocks, two probes that disagree, and a coordinate that has no curvature at all."""
+    columns = np.random.default_rng(0).normal(size=(2, 2, 3, 3)) * [[[[1.0]]], [[[500.0]]]]
+    columns[1, :, 2] = columns[1, :, :, 2] = 0.0
+    variances = np.array([[0.3, 2.0, 1.0], [0.5, 0.7, 0.04]])
+    roots, inverses = _factors(jnp.asarray(columns), jnp.asarray(variances))
+    for block, variance, root, inverse in zip(columns, variances, roots, inverses, strict=True):
+        diagonal = np.sqrt(np.mean([np.diag(probe) ** 2 for probe in block], axis=0))
+        scale = np.sqrt(np.maximum(diagonal, 1e-6 / variance))
+        scaled = [probe / np.outer(scale, scale) for probe in block]
+        squares, vectors = np.linalg.eigh(np.mean([a @ a.T for a in scaled], axis=0))
+        values = np.sqrt(np.maximum(squares, 0))
+        values = np.maximum(values, 1e-6 * max(values.max(), 1))
+        expected = np.diag(scale) @ (vectors * np.sqrt(values)) @ vectors.T
+        np.testing.assert_allclose(root, expected, rtol=1e-7, atol=1e-9 * np.max(expected))
+        np.testing.assert_allclose(inverse @ root, np.eye(3), atol=1e-8)
+
+
+def test_a_coordinate_alone_is_measured_by_its_curvature_or_its_cloud():
+    columns = jnp.asarray([[[[-4.0]]], [[[0.0]]], [[[0.0]]]])
+    root, inverse = _factors(columns, jnp.asarray([[0.3], [0.04], [0.0]]))
+    np.testing.assert_allclose(np.ravel(root), [2.0, (1e-6 / 0.04) ** 0.5, 1e-3], rtol=1e-12)
+    np.testing.assert_allclose(np.ravel(inverse), 1 / np.ravel(root), rtol=1e-12)
 
 
 @pytest.mark.slow
@@ -179,6 +204,22 @@ def test_em_gradient_limits_a_log_sd_and_leaves_a_mean_alone(unit):
     np.testing.assert_allclose(new, 4.0 * unit, rtol=1e-9)  # a hundred units in one step
 
 
+def test_em_gradient_is_limited_by_a_third_derivative_of_any_size():
+    """Third derivatives of 0, 0.4 and 4, beside a curvature of 1."""
+
+    def log_joint(theta, x, data):
+        u = theta - 1.0
+        return jnp.sum(-0.5 * u**2 + data * u**3 / 6 + 10 * u) - 0.5 * jnp.sum(x**2)
+
+    theta, x = jnp.ones(3), jnp.arange(4.0)[:, None]
+    bend = jnp.array([0.0, 0.4, 4.0])
+    method = mx.svgd_em(log_joint, mx.em_gradient(), 0.1, mx.kernels.rbf(1.0))
+    state = method.init(jax.random.key(0), theta, x)
+    after, _ = method.step(jax.random.key(0), state, bend)
+    # The whole Newton step is 10; the curvature of 1 may change by twice its size.
+    np.testing.assert_allclose(after.theta - 1, [10.0, 2 / 0.4, 2 / 4.0], rtol=1e-9)
+
+
 def test_em_gradient_with_few_particles_rests_at_the_same_place(key):
     """The gradient is over all particles, so only the way there changes."""
     x = jax.random.normal(key, (20, 3)) + 1.0
@@ -230,6 +271,28 @@ def test_em_gradient_composes_with_optax_and_other_methods():
             mx.pgd(log_joint, damped, 0.1), 0.0, x0, y, 300, key=jax.random.key(1)
         )
     assert abs(float(jnp.mean(noisy.history[100:])) - 2.0) < 0.15
+
+
+def test_groups_that_move_alone_are_those_that_are_seen_whole():
+    """Else a step on some of the groups would not be that of all of them."""
+    x = jnp.zeros((5, 7, 3))  # seven groups of three numbers
+    within = mx.kernels.blockwise(mx.kernels.rbf(1.0), "leading")
+
+    def alone(kernel, **curvature):
+        metric = mx.metrics.curvature(**curvature) if curvature else None
+        return stein._groups_move_alone(kernel, metric, x)
+
+    assert alone(within)
+    assert alone(mx.kernels.blockwise(mx.kernels.rbf(1.0), "coordinates"))
+    assert not alone(mx.kernels.rbf(1.0))
+    assert alone(within, largest_block=3)
+    assert alone(within, largest_block=20)  # 7 x 3 numbers in all, but 3 in a group
+    assert not alone(within, largest_block=2)
+    assert alone(within, blocks="leading")
+    assert not alone(within, blocks="coordinates")
+    by_coordinate = mx.kernels.blockwise(mx.kernels.rbf(1.0), "coordinates")
+    assert alone(by_coordinate, blocks="leading")
+    assert not alone(by_coordinate, largest_block=64)
 
 
 def test_refusals():

@@ -40,6 +40,32 @@ def test_an_operator_minimises(name):
             assert total(g, near, start) >= least - 1e-12
 
 
+def test_groups_along_the_last_axis_shrink_to_nothing_and_no_further():
+    random = np.random.default_rng(3)
+    x = random.normal(size=(2, 3, 4))
+    x[0, 1] *= 0.05  # shorter than what is taken off
+    x[1, 2] = 0.0
+    found = np.asarray(mx.proximal.group_soft_threshold(1.5)(jnp.asarray(x), SCALE))
+    for at in np.ndindex(2, 3):
+        length = np.linalg.norm(x[at])
+        share = max(0.0, 1 - 1.5 * SCALE / length) if length else 0.0
+        np.testing.assert_allclose(found[at], share * x[at], rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("name", ["soft_threshold", "group_soft_threshold", "nuclear"])
+def test_the_weight_is_1_by_default(name):
+    make, x = getattr(mx.proximal, name), jnp.asarray(np.random.default_rng(4).normal(size=(3, 4)))
+    np.testing.assert_array_equal(make()(x, SCALE), make(1.0)(x, SCALE))
+
+
+@pytest.mark.parametrize("weight", [0.2, 5.0])
+def test_theta_goes_towards_far_latents_as_far_as_it_can(weight):
+    prox = mx.proximal.laplace_around_theta(weight)
+    theta, x = prox(jnp.asarray(1.0), jnp.full(4, 1000.0), 1.0)
+    assert theta == pytest.approx(1 + 4 * weight, rel=1e-12)
+    np.testing.assert_allclose(x, 1000 - weight, rtol=1e-12)
+
+
 def test_a_box_is_its_nearest_point():
     operator = mx.proximal.box(-1.0, jnp.array([0.5, 2.0]))
     np.testing.assert_array_equal(operator(jnp.array([3.0, -3.0]), 0.1), [0.5, -1.0])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import marginax as mx
-from marginax.flows.sparse_metric import sparse_curvature
+from marginax.flows.sparse_metric import _stiffness, sparse_curvature
 from marginax.flows.stein import carried, memory_of
 
 N, D, STEP, WIDTH = 5, 6, 0.3, 0.8
@@ -90,6 +90,39 @@ def test_a_gpu_has_all_that_a_step_needs():
     text = traced.lower(lowering_platforms=("cuda",)).as_text()
     called = set(re.findall(r"custom_call @([\w.]+)", text))
     assert all(name.startswith(("cusolver", "cublas", "cu_threefry")) for name in called), called
+
+
+@pytest.mark.parametrize("as_it_stands", [True, False])
+def test_a_first_cloud_by_hand(as_it_stands):
+    """Drawn from the posterior's Gaussian it is taken as it stands, latent by latent it is not."""
+    model = problem()
+    structure = mx.structure_of(model, "chain")
+    metric = sparse_curvature(structure)
+    random = np.random.default_rng(5)
+    center = np.linspace(-1, 1, D)
+    u = random.normal(size=(60, D))
+    u -= u.mean(axis=0)
+    if as_it_stands:
+        x = center + u @ np.linalg.inv(root_by_hand(0.4, center))
+    else:
+        x = center + u * [0.1, 3.0, 0.5, 7.0, 1.0, 0.0]
+    root = root_by_hand(0.4, x.mean(axis=0))
+    away = x - x.mean(axis=0)
+    sd = away.std(axis=0)
+    expected = away if as_it_stands else away / np.where(sd > 0, sd, 1) @ np.linalg.inv(root)
+    _, (moved,) = carried(
+        metric, memory_of(metric, jnp.asarray(x)), jnp.asarray(0.4), (jnp.asarray(x),), model.data
+    )
+    np.testing.assert_allclose(moved, x.mean(axis=0) + expected, rtol=1e-9, atol=1e-9)
+
+
+def test_stiffness_is_the_slope_of_the_scores():
+    random = np.random.default_rng(6)
+    u = random.normal(size=(40, 3)) + [0.0, 5.0, 2.0]
+    u[:, 2] = 2.0  # a coordinate in which the cloud has no spread
+    slopes = np.array([0.3, 4.0, 1.0])
+    found = _stiffness(jnp.asarray(u), jnp.asarray(1.0 - slopes * u))
+    np.testing.assert_allclose(found, [0.3, 4.0, 0.0], rtol=1e-9, atol=1e-12)
 
 
 def test_clouds_keep_their_shape_in_the_units():
