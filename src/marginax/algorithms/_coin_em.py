@@ -91,7 +91,6 @@ def coin_em(
             direction,
             state.theta_optimizer_state,
             state.theta,
-            log_joint=log_joint,
             particles=state.particles,
             data=data,
         )

@@ -157,24 +157,26 @@ def _splitting(
     step_size: ArrayLike,
     friction: ArrayLike,
 ) -> tuple[KIPLAState, PGDInfo]:
-    keys = jax.random.split(key, 4)
+    theta_before, cloud_before, theta_after, cloud_after = jax.random.split(key, 4)
     half = jnp.asarray(step_size) / 2
     cold = 1 / trees.cloud_size(state.particles)
     # The scores at the old pair were known at the end of the last step, but of the last step's
     # data: with minibatches they would be stale, so they are computed again.
     scores = scores_at(state.theta, state.particles)
 
-    v = langevin.thermostat(keys[0], state.theta_velocity, half, friction, cold)
+    v = langevin.thermostat(theta_before, state.theta_velocity, half, friction, cold)
     v = trees.add_scaled(v, half, scores.theta_score)
     theta = trees.add_scaled(state.theta, step_size, v)
 
-    u = langevin.thermostat(keys[1], state.particle_velocity, half, friction)
+    u = langevin.thermostat(cloud_before, state.particle_velocity, half, friction)
     u = trees.add_scaled(u, half, scores.scores)
     particles = trees.add_scaled(state.particles, step_size, u)
 
     new_scores = scores_at(theta, particles)
     v = langevin.thermostat(
-        keys[2], trees.add_scaled(v, half, new_scores.theta_score), half, friction, cold
+        theta_after, trees.add_scaled(v, half, new_scores.theta_score), half, friction, cold
     )
-    u = langevin.thermostat(keys[3], trees.add_scaled(u, half, new_scores.scores), half, friction)
+    u = langevin.thermostat(
+        cloud_after, trees.add_scaled(u, half, new_scores.scores), half, friction
+    )
     return KIPLAState(theta, particles, v, u), new_scores
