@@ -9,8 +9,9 @@ import optax
 import pytest
 
 import marginax as mx
+from marginax._core import partition
 from marginax.flows import stein
-from marginax.flows.metrics import _factors, block_factors
+from marginax.flows.metrics import _columns, _factors, block_factors
 from marginax.flows.optimizers import ascend
 from marginax.flows.scores import latent_scores, mean_log_joint, theta_score
 
@@ -55,6 +56,28 @@ def test_absolute_curvature_of_probes_by_hand():
         expected = np.diag(scale) @ (vectors * np.sqrt(values)) @ vectors.T
         np.testing.assert_allclose(root, expected, rtol=1e-7, atol=1e-9 * np.max(expected))
         np.testing.assert_allclose(inverse @ root, np.eye(3), atol=1e-8)
+
+
+@pytest.mark.parametrize("num_blocks", [1, 2])
+def test_probes_by_hand_where_blocks_depend_on_each_other(num_blocks):
+    """Column u of block g is (H w e_u)_g / w_g: what leaks in is not symmetric."""
+    root = np.random.default_rng(1).normal(size=(6, 6))
+    hessian = root @ root.T
+    shape = (num_blocks, 6 // num_blocks)
+    mean = jnp.zeros(shape)
+    families = partition.families("leading", mean)
+    found = _columns(
+        lambda x: jnp.reshape(jnp.asarray(hessian) @ jnp.ravel(x), shape), mean, families, 0
+    )
+    sign_key, size_key = jax.random.split(jax.random.key(0))
+    probes = (4 if num_blocks > 1 else 1, num_blocks)
+    sizes = np.exp(jax.random.uniform(size_key, probes, float, -0.35, 0.35))
+    weights = sizes * np.asarray(jax.random.rademacher(sign_key, probes))
+    assert found.shape == (num_blocks, len(weights), shape[1], shape[1])
+    for k, weight in enumerate(weights):
+        for u in range(shape[1]):
+            answer = (hessian @ np.outer(weight, np.eye(shape[1])[u]).ravel()).reshape(shape)
+            np.testing.assert_allclose(found[:, k, :, u], answer / weight[:, None], rtol=1e-12)
 
 
 def test_a_coordinate_alone_is_measured_by_its_curvature_or_its_cloud():

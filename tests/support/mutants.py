@@ -190,12 +190,17 @@ def nodes_of(tree: ast.Module) -> Iterator[tuple[int, ast.AST, tuple]]:
         for field, value in ast.iter_fields(node):
             children = value if isinstance(value, list) else [value]
             for child in children:
-                if isinstance(child, ast.AST):
+                if isinstance(child, ast.AST) and not is_safeguard(child):
                     in_body = inside or (is_function and field == "body")
                     yield from visit(child, top, lines, function, in_body)
 
     for top, statement in enumerate(tree.body):
         yield from visit(statement, top, module, module, False)
+
+
+def is_safeguard(node: ast.AST) -> bool:
+    """Whether this is the `strict=` of `zip`, which nothing that is right can see."""
+    return isinstance(node, ast.keyword) and node.arg == "strict"
 
 
 class Change(NamedTuple):
@@ -248,7 +253,8 @@ def changes(node: ast.AST) -> Iterator[Change]:
             if len(args) == 2 and not starred and name not in SYMMETRIC:
                 yield to(args=args[::-1])
             for i in range(len(keywords)):
-                yield to(keywords=keywords[:i] + keywords[i + 1 :])
+                if not is_safeguard(keywords[i]):
+                    yield to(keywords=keywords[:i] + keywords[i + 1 :])
 
 
 def difference(before: str, after: str) -> str:
