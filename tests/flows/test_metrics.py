@@ -11,7 +11,7 @@ import pytest
 import marginax as mx
 from marginax._core import partition
 from marginax.flows import stein
-from marginax.flows.metrics import _columns, _factors, block_factors
+from marginax.flows.metrics import _columns, _factors, _stiffness, block_factors
 from marginax.flows.optimizers import ascend
 from marginax.flows.scores import latent_scores, mean_log_joint, theta_score
 
@@ -243,6 +243,44 @@ def test_em_gradient_is_limited_by_a_third_derivative_of_any_size():
     np.testing.assert_allclose(after.theta - 1, [10.0, 2 / 0.4, 2 / 4.0], rtol=1e-9)
 
 
+def test_em_gradient_of_parameters_that_go_together():
+    """Limits are of the directions in which the curvature is apart, with its size in each."""
+    along, across = np.array([1.0, 1.0]) / 2**0.5, np.array([1.0, -1.0]) / 2**0.5
+    hessian = 1.8 * np.outer(along, along) + 0.2 * np.outer(across, across)
+
+    def log_joint(theta, x, bend):
+        u = theta - 1.0
+        cube = bend * (along @ u) ** 3 / 6
+        return -0.5 * u @ hessian @ u + cube + (50 * along + across) @ u - 0.5 * jnp.sum(x**2)
+
+    method = mx.svgd_em(log_joint, mx.em_gradient(), 0.1, mx.kernels.rbf(1.0))
+    state = method.init(jax.random.key(0), jnp.ones(2), jnp.arange(4.0)[:, None])
+    for bend, length in ((0.5, 2 * 1.8 / 0.5), (0.0, 50 / 1.8)):
+        after, _ = method.step(jax.random.key(0), state, jnp.asarray(bend))
+        expected = length * along + across / 0.2
+        np.testing.assert_allclose(after.theta - 1, expected, rtol=1e-7)
+
+
+def test_em_gradient_without_curvature_is_finite():
+    def log_joint(theta, x, data):
+        return -0.5 * theta[0] ** 2 + theta[0] + 1e-7 * theta[1] - 0.5 * jnp.sum(x**2)
+
+    method = mx.svgd_em(log_joint, mx.em_gradient(), 0.1, mx.kernels.rbf(1.0))
+    state = method.init(jax.random.key(0), jnp.zeros(2), jnp.arange(4.0)[:, None])
+    after, _ = method.step(jax.random.key(0), state, None)
+    np.testing.assert_allclose(after.theta, [1.0, 1e-7 / 1e-6], rtol=1e-9)
+
+
+@pytest.mark.parametrize("p", [1, 3])
+def test_stiffness_is_the_largest_slope_over_the_cloud(p):
+    random = np.random.default_rng(2)
+    root = random.normal(size=(p, p))
+    slope = root @ root.T
+    u = random.normal(size=(50, p)) + 4.0
+    found = _stiffness(jnp.asarray(u), jnp.asarray(2.0 - u @ slope))
+    np.testing.assert_allclose(found, np.linalg.eigvalsh(slope)[-1], rtol=1e-6)
+
+
 def test_em_gradient_with_few_particles_rests_at_the_same_place(key):
     """The gradient is over all particles, so only the way there changes."""
     x = jax.random.normal(key, (20, 3)) + 1.0
@@ -316,6 +354,14 @@ def test_groups_that_move_alone_are_those_that_are_seen_whole():
     by_coordinate = mx.kernels.blockwise(mx.kernels.rbf(1.0), "coordinates")
     assert alone(by_coordinate, blocks="leading")
     assert not alone(by_coordinate, largest_block=64)
+
+
+def test_a_step_of_0_is_said_how_to_hold_still():
+    with pytest.raises(ValueError, match="theta_optimizer is 0.*set_to_zero"):
+        mx.pgd(hand.log_joint, 0, 0.1)
+    with pytest.raises(ValueError, match="theta_optimizer"):
+        mx.pgd(hand.log_joint, -1, 0.1)
+    mx.pgd(hand.log_joint, 1, 0.1)
 
 
 def test_refusals():

@@ -9,7 +9,7 @@ import optax
 import pytest
 
 import marginax as mx
-from marginax.flows.momentum import look_ahead
+from marginax.flows.momentum import look_ahead, start
 
 
 def alphas(rule, alignments):
@@ -156,3 +156,11 @@ def test_a_momentum_per_group_needs_groups(slot):
     )
     with pytest.raises(ValueError, match="per_group was given.*without per_group"):
         method.init(jax.random.key(0), 0.0, jnp.arange(5.0))
+
+
+def test_a_momentum_per_group_needs_the_same_groups_in_every_leaf():
+    rule = mx.momentum.per_group(mx.momentum.nesterov())
+    with pytest.raises(ValueError, match="the same groups"):
+        start(rule, (jnp.zeros((5, 3, 2)), jnp.zeros((5, 4))))
+    counts = start(rule, (jnp.zeros((5, 3, 2)), jnp.zeros((5, 3))))
+    assert [leaf.shape[0] for leaf in jax.tree.leaves(counts)] == [3]

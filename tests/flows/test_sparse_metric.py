@@ -116,6 +116,28 @@ def test_a_first_cloud_by_hand(as_it_stands):
     np.testing.assert_allclose(moved, x.mean(axis=0) + expected, rtol=1e-9, atol=1e-9)
 
 
+def test_every_cloud_is_carried_about_the_mean_of_the_first():
+    model = problem()
+    metric = sparse_curvature(mx.structure_of(model, "chain"))
+    x, ahead = jnp.asarray(cloud()), jnp.asarray(cloud() + np.linspace(0.5, 2, D))
+    memory, _ = carried(metric, memory_of(metric, x), jnp.asarray(0.4), (x,), model.data)
+    _, (moved, moved_ahead) = carried(metric, memory, jnp.asarray(-1.3), (x, ahead), model.data)
+    m = cloud().mean(axis=0)
+    turn = root_by_hand(0.4, m) @ np.linalg.inv(root_by_hand(-1.3, m))
+    for found, before in ((moved, x), (moved_ahead, ahead)):
+        np.testing.assert_allclose(found, m + (np.asarray(before) - m) @ turn, rtol=1e-9)
+
+
+def test_a_frame_leads_back_to_the_latents():
+    model = problem()
+    metric = sparse_curvature(mx.structure_of(model, "chain"))
+    x = jnp.asarray(cloud())
+    frame = metric.frame(jnp.asarray(0.4), x, model.data)
+    m = cloud().mean(axis=0)
+    np.testing.assert_allclose(frame.cloud, (cloud() - m) @ root_by_hand(0.4, m), rtol=1e-9)
+    np.testing.assert_allclose(jax.vmap(frame.to_latent)(frame.cloud), x, rtol=1e-9)
+
+
 def test_stiffness_is_the_slope_of_the_scores():
     random = np.random.default_rng(6)
     u = random.normal(size=(40, 3)) + [0.0, 5.0, 2.0]
