@@ -69,9 +69,10 @@ def figures(found: dict) -> None:
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import LogLocator
 
     plt.style.use("marginax.interop.figures")
-    figure, panels = plt.subplots(2, 3, figsize=(9, 5), sharex="col", layout="constrained")
+    figure, panels = plt.subplots(2, 3, figsize=(7, 4.6), sharex="col", layout="constrained")
     for column, (axis, label) in enumerate(AXES.items()):
         rows = [row for row in found["scaling"] if row["axis"] == axis]
         sizes = [row["size"] for row in rows]
@@ -83,14 +84,15 @@ def figures(found: dict) -> None:
             panel.loglog(sizes, values, "o-", ms=4)
             panel.grid(alpha=0.3)
             panel.yaxis.set_major_formatter("{x:g}")
-            narrow = max(values) < 10 * min(values)  # without a power of ten to label, perhaps
-            panel.yaxis.set_minor_formatter("{x:g}" if narrow else "")
+            narrow = max(values) < 100 * min(values)  # few powers of ten to label, or none
+            panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if narrow else (1,)))
+            panel.yaxis.set_minor_formatter("")
         panels[1, column].set_xlabel(label)
     panels[0, 0].set_ylabel("milliseconds a step")
     panels[1, 0].set_ylabel("temporary MB")
     _save(figure, "scaling")
 
-    figure, panels = plt.subplots(1, 2, figsize=(8, 3), sharey=True, layout="constrained")
+    figure, panels = plt.subplots(1, 2, figsize=(7, 3), sharey=True, layout="constrained")
     for panel, axis in zip(panels, ("particles", "groups"), strict=True):
         for dtype in ("float32", "float64"):
             rows = [r for r in found["growth"] if (r["axis"], r["dtype"]) == (axis, dtype)]
@@ -98,11 +100,14 @@ def figures(found: dict) -> None:
                 ratio = [1 + r["deviation"] for r in rows]
                 panel.semilogx([r["size"] for r in rows], ratio, "o-", ms=4, label=dtype)
         panel.axhspan(0.9, 1.1, color="grey", alpha=0.2, label="within 10 %")
+        panel.set(ylim=(0.83, 1.17), xlabel=AXES[axis])
+        sizes = [r["size"] for r in found["growth"] if r["axis"] == axis]
+        if max(sizes) < 100 * min(sizes):  # one power of ten says little
+            panel.set_xticks(sorted(set(sizes)), [f"{size:,}" for size in sorted(set(sizes))])
         panel.xaxis.set_minor_formatter("")
-        panel.set_xlabel(AXES[axis])
         panel.set_title("time / c N²" if axis == "particles" else "time / c G", fontsize=10)
         panel.grid(alpha=0.3)
-        panel.legend(fontsize=8)
+        panel.legend(fontsize=8, ncols=3, loc="lower left", columnspacing=0.9, handlelength=1.5)
     _save(figure, "growth")
 
 

@@ -5,6 +5,7 @@ import re
 import shutil
 from pathlib import Path
 
+from bs4 import BeautifulSoup
 from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml
 
@@ -85,8 +86,46 @@ def block_formula(self, node):
     raise nodes.SkipNode
 
 
+def for_telephones(match):
+    """A table, told by its class how it is shown where its columns have no room (site.css).
+
+    Rows of words become blocks, of which every cell says its column. Numbers stay in columns, and
+    the table scrolls. Whether there is room: some 45 letters stand beside each other.
+    """
+    soup = BeautifulSoup(match[0], "html.parser")
+    heads = [cell.get_text(" ", strip=True) for cell in soup.select("thead th")]
+    rows = [row.find_all("td") for row in soup.select("tbody tr")]
+    if len(heads) < 2 or not rows or any(len(row) != len(heads) for row in rows):
+        return match[0]
+    texts = [[cell.get_text().strip() for cell in row] for row in rows]
+    columns = list(zip(*texts, strict=True))
+    widest = sum(max(map(len, " ".join(column).split()), default=0) for column in columns)
+    length = sum(sum(map(len, column)) / len(rows) for column in columns)
+    values = [text for row in texts for text in row[1:] if text]
+    numbers = sum(bool(re.match(r"[-+−<>≤≥±~]?\d", text)) for text in values)
+    if numbers > 0.4 * len(values):
+        soup.table["class"].append("numbers")
+        for cell in soup.find_all("td"):
+            cell["class"] = [*cell.get("class", []), *["words"] * (len(cell.get_text()) > 24)]
+    elif widest + 2 * len(heads) > 45 or length > (40 if len(heads) > 2 else 150):
+        soup.table["class"].append("stack")
+        for row in rows:
+            for head, cell in zip(heads[1:], row[1:], strict=True):
+                if head and len(heads) > 2 and cell.get_text(strip=True):
+                    cell["data-column"] = head
+    return str(soup)
+
+
+def tables_for_telephones(app, pagename, templatename, context, doctree):
+    """Called for every page, with its HTML."""
+    if "body" in context:
+        pattern = re.compile(r"<table class=\"[^>]*docutils.*?</table>", flags=re.DOTALL)
+        context["body"] = pattern.sub(for_telephones, context["body"])
+
+
 def setup(app):
     """Called by Sphinx."""
+    app.connect("html-page-context", tables_for_telephones)
     app.add_html_math_renderer("mathml", (inline_formula, None), (block_formula, None))
     app.connect("autodoc-process-docstring", without_types, priority=400)  # before napoleon
     app.connect("autodoc-skip-member", without_fields)

@@ -38,7 +38,7 @@ def text_of(node: ast.AST) -> str | None:
         parts = [re.sub(r"\{[^{} ]*\}", "…", node.value)]
     else:
         return None
-    return " ".join("".join(map(str, parts)).split())
+    return re.sub("…+", "…", " ".join("".join(map(str, parts)).split()))
 
 
 def reads_as_a_sentence(text: str) -> bool:

@@ -78,3 +78,7 @@ print(
     f"Richest site for its kind: {richest['level']}, {np.exp(richest['mean']):.1f} times the mean"
 )
 print(f"Figure: {path}")
+if "get_ipython" in globals():  # a notebook shows it
+    from IPython.display import Image, display
+
+    display(Image(path))

@@ -5,7 +5,8 @@
 # reaction times (in ms) on ten days. Every person has a line of their own, and the lines come from
 # a population:
 #
-#     reaction_i ~ N(a_s + b_s day_i, residual^2),    (a_s, b_s) ~ N((intercept, slope), covariance)
+#     reaction_i ~ N(a_s + b_s day_i, residual^2)
+#     (a_s, b_s) ~ N((intercept, slope), covariance)
 #
 # We want the six numbers of the population, not the 36 of these people. Maximising over both at
 # once does not work: let all lines be the same and the covariance go to 0, and the joint density

@@ -28,7 +28,7 @@ images = mx.models.mnist_4_vs_9(0)  # 800 to learn from, 200 to test
 # %% [markdown]
 # ## No hidden layer
 # The label, +1 or -1, is the image times weights plus noise. The images are pooled to 7 x 7 (4 x 4
-# with --quick), so there are 49 weights. This is ridge regression whose penalty is learned.
+# with `--quick`), so there are 49 weights. This is ridge regression whose penalty is learned.
 
 # %%
 side, size = (4, 200) if arguments.quick else (7, 800)

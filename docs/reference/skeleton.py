@@ -1,10 +1,11 @@
-r"""Joint ascent: theta climbs the mean score, every particle its own score at the NEW theta.
+r"""Joint ascent: theta climbs the mean score, every particle its own at the NEW theta.
 
     theta_{t+1} = theta_t + h (1/N) sum_j grad_theta l(theta_t, x_t^j)
     x_{t+1}^j   = x_t^j + h grad_x l(theta_{t+1}, x_t^j)
 
-A skeleton to copy, and not a method to use: particles that neither repel each other nor are shaken
-all end at the posterior's mode, so that theta is right only where the mode is as good as the mean.
+A skeleton to copy, and not a method to use: particles that neither repel each other nor
+are shaken all end at the posterior's mode, so that theta is right only where the mode is
+as good as the mean.
 
 References:
     The paper, its year, where it appeared, and the number of its algorithm.
@@ -40,8 +41,8 @@ class JointAscentInfo(NamedTuple):
 
     Attributes:
         theta_score: the ascent direction of theta; zero at a fixed point.
-        velocity: in which every particle moved; zero at a fixed point. A stochastic method has
-            `scores` in its place: import `PGDInfo`.
+        velocity: in which every particle moved; zero at a fixed point. A stochastic method
+            has `scores` in its place: import `PGDInfo`.
     """
 
     theta_score: Theta
@@ -52,7 +53,8 @@ def joint_ascent(log_joint: LogDensity, step_size: ArrayLike) -> Algorithm:
     """Gradient ascent of theta and of every particle.
 
     Args:
-        log_joint: `log_joint(theta, latent, data)`, the log density of one latent and the data.
+        log_joint: `log_joint(theta, latent, data)`, the log density of one latent and
+            the data.
         step_size: h, of theta and of the particles.
 
     Returns:
