@@ -22,6 +22,7 @@ html_static_path = ["_static"]
 html_css_files = ["site.css"]
 exclude_patterns = ["_build", "reference", "*.py", "figures", "gallery/data", "gallery/out"]
 html_extra_path = ["reference"]  # the committed report, as it is
+html_domain_indices = False  # six modules need no index of their own; names have one
 html_math_renderer = "mathml"
 myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_heading_anchors = 3
@@ -52,6 +53,8 @@ def without_types(app, what, name, obj, options, lines):
     """Our "Returns:" and properties say no type: a colon in their first sentence is not one."""
     if what in ("attribute", "property") and lines:
         lines[0] = f": {lines[0]}"
+    for i, line in enumerate(lines):  # "h." alone is a letter, and no list from h on
+        lines[i] = re.sub(r"^( +\w+: )([A-Za-z]\.)$", r"\1\\\2", line)
     for i, line in enumerate(lines[:-1]):
         if line.strip() == "Returns:":
             words = lines[i + 1].lstrip()
