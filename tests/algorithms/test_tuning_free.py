@@ -218,6 +218,34 @@ def test_curvature_of_many_parameters_is_that_of_some_particles():
         np.testing.assert_array_equal(*ends)
 
 
+def test_a_block_of_some_dozen_latents_has_its_whole_curvature():
+    """Up to 150 of them, where `metrics.curvature()` of itself goes to the diagonal beyond 64."""
+
+    def log_joint(theta, x, y):
+        return -jnp.sum(jnp.diff(x) ** 2) - 0.5 * jnp.sum((x - theta) ** 2 + (y - x) ** 2)
+
+    restart = mx.momentum.adaptive_restart()
+    x = jax.random.normal(jax.random.key(1), (5, 66))
+    ends = []
+    for largest in (None, 150, 64):
+        method = mx.tuning_free(log_joint, blocks="whole")
+        if largest is not None:
+            method = mx.m_svgd_em(
+                log_joint,
+                mx.em_gradient(),
+                0.25,
+                K.blockwise(K.moment_matched(RBF), "whole"),
+                theta_momentum=restart,
+                particle_momentum=restart,
+                particle_metric=mx.metrics.curvature(largest_block=largest),
+            )
+        state = method.init(jax.random.key(0), jnp.zeros(()), x)
+        y = jnp.linspace(-1.0, 1.0, 66)
+        ends.append(jax.jit(method.step)(jax.random.key(0), state, y)[0].particles)
+    np.testing.assert_array_equal(ends[0], ends[1])
+    assert np.max(np.abs(ends[0] - ends[2])) > 1e-3
+
+
 def test_a_structure_brings_its_units_and_a_kernel_for_every_latent():
     def log_joint(theta, x, y):
         return -jnp.sum(jnp.diff(x) ** 2) - jnp.sum((x - theta) ** 2 + (y - x) ** 2)
