@@ -61,6 +61,19 @@ def without_types(app, what, name, obj, options, lines):
             lines[i + 1] = lines[i + 1].removesuffix(words) + f": {words}"
 
 
+def lines_as_written(app, what, name, obj, options, lines):
+    """Equations and tables of a docstring, indented outside of a section, keep their lines."""
+    free, new = True, []
+    for i, line in enumerate(lines):
+        if line.strip() and not line.startswith(" "):
+            free = not re.match(r"[A-Z][a-z]+:$", line)  # no "Args:"
+        starts = line.startswith("    ") and i > 0 and not lines[i - 1].strip()
+        if starts and free and not line.lstrip().startswith((">>>", "-", "*")):
+            new, free = [*new, "::", ""], False
+        new.append(line)
+    lines[:] = new
+
+
 def without_fields(app, what, name, obj, skip, options):
     """The fields of a NamedTuple are in its docstring already: no "Alias for field number 0"."""
     return True if "Alias for field number" in (getattr(obj, "__doc__", None) or "") else None
@@ -130,5 +143,6 @@ def setup(app):
     """Called by Sphinx."""
     app.connect("html-page-context", tables_for_telephones)
     app.add_html_math_renderer("mathml", (inline_formula, None), (block_formula, None))
+    app.connect("autodoc-process-docstring", lines_as_written, priority=300)
     app.connect("autodoc-process-docstring", without_types, priority=400)  # before napoleon
     app.connect("autodoc-skip-member", without_fields)
