@@ -121,15 +121,23 @@ def for_telephones(match):
     numbers = sum(bool(re.match(r"[-+−<>≤≥±~]?\d", text)) for text in values)
     if numbers > 0.4 * len(values):
         soup.table["class"].append("numbers")
-        for cell in soup.find_all("td"):
-            cell["class"] = [*cell.get("class", []), *["words"] * (len(cell.get_text()) > 24)]
     elif widest + 2 * len(heads) > 45 or length > (40 if len(heads) > 2 else 150):
         soup.table["class"].append("stack")
         for row in rows:
             for head, cell in zip(heads[1:], row[1:], strict=True):
                 if head and len(heads) > 2 and cell.get_text(strip=True):
                     cell["data-column"] = head
+    mark_words(soup)
     return str(soup)
+
+
+def mark_words(soup):
+    """Cells that may be more than a line, and those with a word that must break."""
+    for cell in soup.find_all("td"):
+        text = cell.get_text()
+        longest = max(map(len, text.split()), default=0)
+        kinds = ["words"] * (len(text) > 24) + ["long-words"] * (longest > 40)
+        cell["class"] = [*cell.get("class", []), *kinds]
 
 
 def tables_for_telephones(app, pagename, templatename, context, doctree):
