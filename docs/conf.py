@@ -61,6 +61,19 @@ def without_types(app, what, name, obj, options, lines):
             lines[i + 1] = lines[i + 1].removesuffix(words) + f": {words}"
 
 
+def lines_as_written(app, what, name, obj, options, lines):
+    """Equations and tables of a docstring, indented outside of a section, keep their lines."""
+    free, new = True, []
+    for i, line in enumerate(lines):
+        if line.strip() and not line.startswith(" "):
+            free = not re.match(r"[A-Z][a-z]+:$", line)  # no "Args:"
+        starts = line.startswith("    ") and i > 0 and not lines[i - 1].strip()
+        if starts and free and not line.lstrip().startswith((">>>", "-", "*")):
+            new, free = [*new, "::", ""], False
+        new.append(line)
+    lines[:] = new
+
+
 def without_fields(app, what, name, obj, skip, options):
     """The fields of a NamedTuple are in its docstring already: no "Alias for field number 0"."""
     return True if "Alias for field number" in (getattr(obj, "__doc__", None) or "") else None
@@ -108,15 +121,23 @@ def for_telephones(match):
     numbers = sum(bool(re.match(r"[-+−<>≤≥±~]?\d", text)) for text in values)
     if numbers > 0.4 * len(values):
         soup.table["class"].append("numbers")
-        for cell in soup.find_all("td"):
-            cell["class"] = [*cell.get("class", []), *["words"] * (len(cell.get_text()) > 24)]
     elif widest + 2 * len(heads) > 45 or length > (40 if len(heads) > 2 else 150):
         soup.table["class"].append("stack")
         for row in rows:
             for head, cell in zip(heads[1:], row[1:], strict=True):
                 if head and len(heads) > 2 and cell.get_text(strip=True):
                     cell["data-column"] = head
+    mark_words(soup)
     return str(soup)
+
+
+def mark_words(soup):
+    """Cells that may be more than a line, and those with a word that must break."""
+    for cell in soup.find_all("td"):
+        text = cell.get_text()
+        longest = max(map(len, text.split()), default=0)
+        kinds = ["words"] * (len(text) > 24) + ["long-words"] * (longest > 40)
+        cell["class"] = [*cell.get("class", []), *kinds]
 
 
 def tables_for_telephones(app, pagename, templatename, context, doctree):
@@ -130,5 +151,6 @@ def setup(app):
     """Called by Sphinx."""
     app.connect("html-page-context", tables_for_telephones)
     app.add_html_math_renderer("mathml", (inline_formula, None), (block_formula, None))
+    app.connect("autodoc-process-docstring", lines_as_written, priority=300)
     app.connect("autodoc-process-docstring", without_types, priority=400)  # before napoleon
     app.connect("autodoc-skip-member", without_fields)

@@ -80,7 +80,7 @@ def _run(
         "seconds": seconds,
         "num_runs": num_runs,
         "date": date.today().isoformat(),
-        "device": f"{where.platform}: {where.device_kind}",
+        "device": ": ".join(dict.fromkeys((where.platform, where.device_kind))),
         "dtype": settings["dtype"],
         "python": platform.python_version(),
         "marginax": __version__,
