@@ -94,3 +94,12 @@ def test_without_matplotlib_a_sentence_says_what_to_install(monkeypatch, missing
     monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(ImportError, match=r"pip install 'marginax\[plot\]'"):
         figure_of([Panel("a", 2.0, lambda part: None)])
+
+
+def test_a_notebook_shows_a_figure_as_a_picture():
+    # A figure that is not pyplot's was shown as "<Figure size 1000x800 with 0 Axes>".
+    import pickle
+
+    figure = figure_of([Panel("a", 2.0, lambda part: part.subplots().plot([0.0, 1.0]))])
+    pictures = [figure._repr_png_(), pickle.loads(pickle.dumps(figure))._repr_png_()]
+    assert all(picture.startswith(b"\x89PNG") for picture in pictures)

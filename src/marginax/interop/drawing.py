@@ -86,9 +86,11 @@ def figure_of(panels: Sequence[Panel], columns: int = 2) -> Any:
         columns: at most this many beside each other.
     """
     with in_style():
+        from marginax.interop.notebook_figure import NotebookFigure
+
         stacks = _stacks(panels, min(columns, len(panels)))
         heights = [sum(panels[i].height for i in stack) for stack in stacks]
-        figure = _matplotlib().figure.Figure(figsize=(WIDTH * len(stacks), max(heights)))
+        figure = NotebookFigure(figsize=(WIDTH * len(stacks), max(heights)))
         for stack, height, column in zip(
             stacks, heights, figure.subfigures(1, len(stacks), squeeze=False)[0], strict=True
         ):
