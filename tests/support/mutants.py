@@ -3,10 +3,12 @@
     make coverage                                              # which tests run which lines
     python tests/support/mutants.py --module flows/ --jobs 2 --results mutants.jsonl
     python tests/support/mutants.py --results mutants.jsonl --report
+    python tests/support/mutants.py --results mutants.jsonl --record
 
 Not a test, and not collected. A mutant is tried on the tests that run its line, the quickest and
 those that killed others first; `mutant_runs` has that. Fates are written to a file as they come,
-and a mutant whose fate is there is not tried again. Survivors are either equivalent to what they
+and a mutant whose fate is there is not tried again; `--record` keeps them in the repository, for
+the modules that were tried whole (`mutant_record`). Survivors are either equivalent to what they
 replaced or something that no test looks at. A mutant that never ends counts as killed: tests wait.
 """
 
@@ -22,6 +24,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
+
+import mutant_record
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "marginax"
@@ -79,14 +83,19 @@ def main() -> int:
     parser.add_argument("--tests", nargs="+", help="these alone, for new ones or long ones")
     parser.add_argument("--list", action="store_true", help="print the mutants and run nothing")
     parser.add_argument("--report", action="store_true", help="print the table and the survivors")
+    parser.add_argument("--record", action="store_true", help="keep fates of modules tried whole")
     given = parser.parse_args()
-    chosen = [m for path in modules(given.module) for m in mutants_of(path)]
+    by_module = {path: list(mutants_of(path)) for path in modules(given.module)}
+    fates = known_fates(by_module) | read(given.results)
+    if given.record:
+        write_record(by_module, fates)
+        return 0
+    chosen = [mutant for mutants in by_module.values() for mutant in mutants]
     if given.sample is not None:
         chosen = random.Random(given.seed).sample(chosen, min(given.sample, len(chosen)))
     if given.list:
         print("\n".join(f"{m.name}\n{m.change}" for m in chosen))
         return 0
-    fates = read(given.results)
     if given.report:
         report(chosen, fates)
         return 0
@@ -101,8 +110,40 @@ def main() -> int:
             file.write(json.dumps({"mutant": mutant.name, "fate": fate}) + "\n")
             file.flush()
             print(f"{fate}  {mutant.path}:{mutant.lines[0]}\n{mutant.change}", flush=True)
-    report(chosen, read(given.results))
+    report(chosen, fates | read(given.results))
     return 0
+
+
+def known_fates(by_module: dict[Path, list[Mutant]]) -> dict[str, str]:
+    """Of all mutants whose modules are as they were when the record was made."""
+    record = mutant_record.read()
+    fates: dict[str, str] = {}
+    for path, mutants in by_module.items():
+        fates |= mutant_record.fates_of(name_of(path), code_of(path), mutants, record)
+    return fates
+
+
+def write_record(by_module: dict[Path, list[Mutant]], fates: dict[str, str]) -> None:
+    """Keeps what became of the modules whose mutants were all tried, and names the others."""
+    record = mutant_record.read()
+    for path, mutants in by_module.items():
+        untried = sum(1 for mutant in mutants if mutant.name not in fates)
+        if untried:
+            print(f"{name_of(path)}: {untried} of {len(mutants)} not tried")
+            continue
+        before = record.get(name_of(path))
+        record[name_of(path)] = mutant_record.entry_of(code_of(path), mutants, fates, before)
+    mutant_record.write(record)
+
+
+def name_of(path: Path) -> str:
+    """Of a module, relative to the package."""
+    return str(path.relative_to(PACKAGE))
+
+
+def code_of(path: Path) -> str:
+    """Of a module, whatever its comments and layout."""
+    return mutant_record.code_of(ast.unparse(ast.parse(path.read_text())))
 
 
 def read(file: Path) -> dict[str, str]:
@@ -151,7 +192,7 @@ def mutants_of(path: Path) -> Iterator[Mutant]:
                 continue
             seen.add((top, one))
             yield Mutant(
-                str(path.relative_to(PACKAGE)),
+                name_of(path),
                 *place,
                 (number, way),
                 "\n".join([*plain[:top], one, *plain[top + 1 :]]),
