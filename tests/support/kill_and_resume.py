@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 CHILD = """
-import sys
+import os, sys
 import jax, jax.numpy as jnp, numpy as np
 import marginax as mx
 
@@ -36,8 +36,9 @@ run = mx.run(
     batch_size=5, block_size=50,
     stop=mx.stopping.averaged(1e-6), checkpoint=folder,
 )
-np.savez(sys.argv[2], theta=run.theta, particles=run.particles, history=run.history,
+np.savez(sys.argv[2] + ".part.npz", theta=run.theta, particles=run.particles, history=run.history,
          num_steps=run.num_steps, momentum=run.state.particle_momentum)
+os.replace(sys.argv[2] + ".part.npz", sys.argv[2])  # whole, or not there
 """
 
 
@@ -53,27 +54,35 @@ def timed(folder, result, max_steps):
 
 
 def kill_and_resume(kills, max_steps, seed=0):
-    """Returns the number of kills that hit a running process, and whether all numbers are equal."""
+    """Kills runs until so many kills have hit one; whether every run ended with the same numbers.
+
+    One that came to its end before, because the machine had become quicker, is followed by another.
+    """
     moments = random.Random(seed)
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
         startup = timed("-", place / "short.npz", 100)
         whole_seconds = timed("-", place / "whole.npz", max_steps)
         share = max(0.0, whole_seconds - startup) / kills
-        hits = 0
-        while hits < kills and not (place / "killed.npz").exists():
-            child = start(place / "checkpoints", place / "killed.npz", max_steps)
-            # From before the first checkpoint to well into this life's share of the run.
-            try:
-                child.wait(timeout=startup * moments.uniform(0.7, 1.0) + moments.random() * share)
-            except subprocess.TimeoutExpired:
-                child.send_signal(signal.SIGKILL)
-                hits += 1
-            child.wait()
-        if not (place / "killed.npz").exists():
-            timed(place / "checkpoints", place / "killed.npz", max_steps)
-        whole, killed = np.load(place / "whole.npz"), np.load(place / "killed.npz")
-        return hits, all(np.array_equal(whole[name], killed[name]) for name in whole)
+        whole = np.load(place / "whole.npz")
+        hits, runs, identical = 0, 0, True
+        while hits < kills:
+            folder, result = place / f"checkpoints{runs}", place / f"killed{runs}.npz"
+            while hits < kills and not result.exists():
+                child = start(folder, result, max_steps)
+                # From before the first checkpoint to well into this life's share of the run.
+                wait = startup * moments.uniform(0.7, 1.0) + moments.random() * share
+                try:
+                    child.wait(timeout=wait)
+                except subprocess.TimeoutExpired:
+                    child.send_signal(signal.SIGKILL)
+                    hits += 1
+                child.wait()
+            if not result.exists():
+                timed(folder, result, max_steps)
+            killed, runs = np.load(result), runs + 1
+            identical &= all(np.array_equal(whole[name], killed[name]) for name in whole)
+        return hits, runs, identical
 
 
 if __name__ == "__main__":
@@ -81,6 +90,6 @@ if __name__ == "__main__":
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--max-steps", type=int, default=2_000_000)
     arguments = parser.parse_args()
-    hits, identical = kill_and_resume(arguments.kills, arguments.max_steps)
-    print(f"killed {hits} times; identical to a run never killed: {identical}")
+    hits, runs, identical = kill_and_resume(arguments.kills, arguments.max_steps)
+    print(f"killed {hits} times in {runs} run(s); identical to a run never killed: {identical}")
     sys.exit(not identical)
