@@ -103,6 +103,7 @@ def draw_ablation(results: Results, convention: str) -> Figure:
             boxes(axes[3 + i, j], counts, labels, never=int(steps[-1]))
             axes[1 + i, j].set(ylim=(1e-9, 1e3), title=f"D = {dimension}, {column}: squared error")
             axes[3 + i, j].set_title(f"D = {dimension}, {column}: iterations")
+            axes[3 + i, j].tick_params(labelleft=j == 0)  # or they touch the numbers beside them
         axes[0, j].set(ylim=(-5, 20), title=f"D = {dimension}, {WRITTEN}: θ")
         for ax in axes[:3, j]:
             ax.set_xlabel("step")
