@@ -45,6 +45,7 @@ OPTIONS = [
     "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:pytest_cov",
     "-W", "ignore::pytest.PytestAssertRewriteWarning",  # plugins are imported already
 ]  # fmt: skip
+NEARBY = 4  # so many kills in the module count as one in the function
 STARTING = 60.0  # seconds that a child may take before and beside its tests
 
 
@@ -72,7 +73,7 @@ def run(
     while waiting or running:
         while waiting and len(running) < jobs:
             mutant = waiting.pop()
-            names = tests or tests_of(mutant, kills[mutant.path], seconds)
+            names = tests or tests_of(mutant, kills, seconds)
             names = [test for test in names if sound.get(test, True)]
             if not names:
                 yield mutant, "SURVIVED"
@@ -100,6 +101,7 @@ def run(
                 yield mutant, "SURVIVED"
             elif "::" not in failed or passes(failed, sound):
                 kills[mutant.path][failed] += 1
+                kills[function_of(mutant)][failed] += NEARBY
                 yield mutant, f"killed by {failed}"
             else:
                 waiting.append(mutant)
@@ -229,7 +231,10 @@ def codes(module: types.CodeType) -> dict[tuple, types.CodeType]:
 
 
 def import_everything() -> None:
-    """All modules of the package that need no extra, so that children find them imported."""
+    """All modules of the package and what tests import, so that children find them imported."""
+    for name in ("formulae", "matplotlib.pyplot", "narwhals", "numpyro", "sklearn.linear_model"):
+        with contextlib.suppress(ImportError):
+            __import__(name)
     for path in sorted(PACKAGE.rglob("*.py")):
         name = ".".join(("marginax", *path.relative_to(PACKAGE).with_suffix("").parts))
         if "__" not in name:
@@ -237,17 +242,23 @@ def import_everything() -> None:
                 __import__(name)
 
 
-def tests_of(mutant: Mutant, kills: Counter, seconds: float) -> list[str]:
+def function_of(mutant: Mutant) -> str:
+    """Where in its module a mutant is."""
+    return f"{mutant.path}:{mutant.function[0]}"
+
+
+def tests_of(mutant: Mutant, kills: dict[str, Counter], seconds: float) -> list[str]:
     """The tests that run the changed lines, then those of its function and module.
 
-    Those that killed others come first, then those of the module's own folder and the quickest, and
-    all within `seconds`.
+    Those that killed others come first, of its function above all, then those of the module's own
+    folder and the quickest, and all within `seconds`.
     """
     lines = covered(mutant.path)
+    killed = kills[mutant.path] + kills[function_of(mutant)]
     chosen: dict[str, None] = {}
     for first, last in (mutant.lines, mutant.function):
         names = {name for n in range(first, last + 1) for name in lines.get(n, ())}
-        order = sorted(names, key=lambda test: cost(test, mutant.path) / (1 + 5 * kills[test]))
+        order = sorted(names, key=lambda test: cost(test, mutant.path) / (1 + 5 * killed[test]))
         chosen |= dict.fromkeys(order)
     left, kept = seconds, []
     for name in chosen:
