@@ -2,8 +2,8 @@
 
 The parent has imported JAX, pytest and the package, its types checked as in `make test`, and
 computes nothing: a process that has used JAX cannot be forked. A child puts the mutant's code into
-the functions that are there, or imports the package anew where the change is of what runs at
-import, and runs tests until one fails.
+the functions that are there, or imports the package anew, without checks of types, where the change
+is of what runs at import, and runs tests until one fails.
 """
 
 import ast
@@ -34,7 +34,7 @@ import scipy.stats  # noqa: F401
 from mutants import PACKAGE, ROOT, Mutant, mutated
 
 CHECKER = "beartype.beartype"
-jaxtyping.install_import_hook("marginax", CHECKER)
+TYPE_CHECKS = jaxtyping.install_import_hook("marginax", CHECKER)
 import marginax  # noqa: E402, F401
 
 COVERED = ROOT / ".coverage"
@@ -42,7 +42,7 @@ TIMES = ROOT / ".pytest_cache"  # files called times*.xml; the last by the alpha
 FORK = multiprocessing.get_context("fork")
 OPTIONS = [
     "-x", "-q", "--tb=no", "--no-header", "--import-mode=importlib", "-o", "addopts=",
-    "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:pytest_cov",
+    "-p", "no:cacheprovider", "-p", "no:unraisableexception", "-p", "no:threadexception",
     "-W", "ignore::pytest.PytestAssertRewriteWarning",  # plugins are imported already
 ]  # fmt: skip
 NEARBY = 4  # so many kills in the module count as one in the function
@@ -64,25 +64,30 @@ def run(
     Yields:
         Each with "killed by ...", "killed: ..." or "SURVIVED", as they end.
     """
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # a third of a second
     import_everything()
-    check_without_mutants()
+    functions_of_package()
+    gc.collect()
+    gc.freeze()  # or every child would go through all that is imported
+    there = collected()
     kills: dict[str, Counter] = defaultdict(Counter)
-    sound: dict[str, bool] = {}  # whether a test passes here without a mutant
+    sound: dict[tuple[str, bool], bool] = {}  # whether a test passes here without a mutant
     waiting = list(reversed(mutants))
     running: dict[int, tuple] = {}
     while waiting or running:
         while waiting and len(running) < jobs:
             mutant = waiting.pop()
-            names = tests or tests_of(mutant, kills, seconds)
-            names = [test for test in names if sound.get(test, True)]
+            own_codes(str(PACKAGE / mutant.path))  # for all children
+            names = tests or [name for name in tests_of(mutant, kills, seconds) if name in there]
+            names = [test for test in names if sound.get((test, mutant.at_import), True)]
             if not names:
                 yield mutant, "SURVIVED"
                 continue
             child, pipe = start(mutant, names)
             limit = time.monotonic() + STARTING + 5 * seconds
-            running[child.sentinel] = (mutant, child, pipe, limit)
+            running[child.sentinel] = (mutant, names, child, pipe, limit)
         ready = wait(list(running), timeout=1.0)
-        for sentinel, (mutant, child, pipe, limit) in list(running.items()):
+        for sentinel, (mutant, names, child, pipe, limit) in list(running.items()):
             late = time.monotonic() > limit
             if sentinel not in ready and not late:
                 continue
@@ -93,13 +98,14 @@ def run(
                 yield mutant, "killed: it never ended"
                 continue
             child.join()
-            failed = pipe.recv() if pipe.poll() else None
+            failed, anew = pipe.recv() if pipe.poll() else (None, False)
             pipe.close()
+            mutant = mutant._replace(at_import=anew)
             if failed is None:
                 yield mutant, f"killed: the process ended with {child.exitcode}"
             elif failed == "":
                 yield mutant, "SURVIVED"
-            elif "::" not in failed or passes(failed, sound):
+            elif passes(failed if "::" in failed else names[0], mutant, sound):
                 kills[mutant.path][failed] += 1
                 kills[function_of(mutant)][failed] += NEARBY
                 yield mutant, f"killed by {failed}"
@@ -107,29 +113,49 @@ def run(
                 waiting.append(mutant)
 
 
-def check_without_mutants() -> None:
-    """Tests can be run in such a process at all."""
-    quickest = min(times(), key=lambda test: seconds_of(test) + test.startswith("src/"))
-    child, pipe = start(None, [quickest])
-    child.join(600)
-    failed = pipe.recv() if pipe.poll() else "the process"
-    if failed:
-        raise SystemExit(f"{quickest} fails without a mutant: {failed}")
+def collected() -> set[str]:
+    """The tests that can be named: pytest refuses a list in which one is not there."""
+    ours, theirs = FORK.Pipe(duplex=False)
+
+    class Names:
+        def pytest_collection_finish(self, session) -> None:
+            theirs.send({item.nodeid for item in session.items})
+
+    def collect() -> None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        sys.argv = ["pytest"]
+        pytest.main([*OPTIONS, "--collect-only", "tests"], plugins=[Names()])
+        os._exit(0)
+
+    child = FORK.Process(target=collect)
+    child.start()
+    if not ours.poll(120):
+        raise SystemExit("The tests cannot be collected: is `make test` green?")
+    names = ours.recv()
+    child.join()
+    return names
 
 
-def passes(test: str, sound: dict[str, bool]) -> bool:
-    """Whether a test passes without a mutant, in such a process as well."""
-    if test not in sound:
-        child, pipe = start(None, [test])
+def passes(test: str, mutant: Mutant, sound: dict[tuple[str, bool], bool]) -> bool:
+    """Whether a test passes without the mutant, in such a process, and with the same imports."""
+    kind = (test, mutant.at_import)
+    if kind not in sound:
+        child, pipe = start(unchanged(mutant) if mutant.at_import else None, [test])
         child.join(600)
-        sound[test] = bool(pipe.poll()) and pipe.recv() == ""
-        if not sound[test]:
-            print(f"Left out: {test} fails without a mutant.", flush=True)
-    return sound[test]
+        sound[kind] = bool(pipe.poll()) and pipe.recv()[0] == ""
+        if not sound[kind]:
+            anew = ", imported anew" if mutant.at_import else ""
+            print(f"Left out: {test} fails without a mutant{anew}.", flush=True)
+    return sound[kind]
+
+
+def unchanged(mutant: Mutant) -> Mutant:
+    """The mutant without its change."""
+    return mutant._replace(source=ast.unparse(ast.parse((PACKAGE / mutant.path).read_text())))
 
 
 def start(mutant: Mutant | None, names: list[str]):
-    """A process that tries the tests; it sends the first that failed, or an empty name."""
+    """A process that tries the tests; it sends the first that failed, or an empty name, and how."""
     ours, theirs = FORK.Pipe(duplex=False)
     child = FORK.Process(target=tried, args=(mutant, names, theirs))
     child.start()
@@ -138,7 +164,7 @@ def start(mutant: Mutant | None, names: list[str]):
 
 
 def tried(mutant: Mutant | None, names: list[str], pipe) -> None:
-    """In the child: the tests, with the mutant."""
+    """In the child: the tests, with the mutant, and whether it imported the package anew."""
     os.setpgrp()
     with tempfile.TemporaryDirectory() as folder:
         said = os.open(Path(folder) / "said", os.O_WRONLY | os.O_CREAT)
@@ -146,15 +172,16 @@ def tried(mutant: Mutant | None, names: list[str], pipe) -> None:
         os.dup2(said, 2)
         os.chdir(ROOT)
         sys.argv = ["pytest"]
+        anew = False
         try:
             if mutant is not None:
-                put_in(mutant, folder)
+                anew = put_in(mutant, folder)
             watch = Watch()
             code = pytest.main([*OPTIONS, *names], plugins=[watch])
             failed = watch.failed or ("" if code == 0 else "collecting the tests")
         except BaseException as problem:  # of importing the package
             failed = f"importing: {type(problem).__name__}"
-        pipe.send(failed)
+        pipe.send((failed, anew))
         pipe.close()
     os._exit(0)
 
@@ -170,8 +197,8 @@ class Watch:
             self.failed = report.nodeid
 
 
-def put_in(mutant: Mutant, folder: str) -> None:
-    """Has this process run the mutant's code."""
+def put_in(mutant: Mutant, folder: str) -> bool:
+    """Has this process run the mutant's code; whether that took importing the package anew."""
     from marginax._core import executables
 
     if not mutant.at_import:
@@ -179,33 +206,50 @@ def put_in(mutant: Mutant, folder: str) -> None:
             replace_functions(mutant)
             # Machine code in files is found by the sources, which are as they were.
             executables._versions = lambda: mutant.name
-            return
+            return False
     package = Path(folder) / "marginax"
-    shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(PACKAGE, package)  # with what is compiled already
     (package / mutant.path).write_text(mutant.source)
     for name in [name for name in sys.modules if name.split(".")[0] == "marginax"]:
         del sys.modules[name]
+    TYPE_CHECKS.uninstall()  # they make every import ten times as long
     sys.path.insert(0, folder)
     sys.dont_write_bytecode = True
     os.environ["PYTHONPATH"] = folder
     assert importlib.import_module("marginax").__file__.startswith(folder)
+    return True
 
 
 def replace_functions(mutant: Mutant) -> None:
     """Gives every function of the module the code that it has in the mutant."""
     file = str(PACKAGE / mutant.path)
     other = codes(compiled(mutated(mutant), file))
-    own = codes(compiled(ast.parse(Path(file).read_text()), file))
+    own = own_codes(file)
     changed = {place: code for place, code in other.items() if own.get(place) != code}
     done = 0
-    for function in gc.get_objects():
-        if isinstance(function, types.FunctionType) and function.__code__.co_filename == file:
-            place = next((p for p, code in own.items() if code == function.__code__), None)
-            if place in changed:
-                function.__code__ = changed[place]
-                done += 1
+    for function in functions_of_package().get(file, ()):
+        place = next((p for p, code in own.items() if code == function.__code__), None)
+        if place in changed:
+            function.__code__ = changed[place]
+            done += 1
     if not done:
         raise ValueError("no function has the changed code")
+
+
+@cache
+def functions_of_package() -> dict[str, list[types.FunctionType]]:
+    """All functions that there are after the imports, by the file of their code."""
+    found = defaultdict(list)
+    for function in gc.get_objects():
+        if isinstance(function, types.FunctionType):
+            found[function.__code__.co_filename].append(function)
+    return {file: some for file, some in found.items() if file.startswith(str(PACKAGE))}
+
+
+@cache
+def own_codes(file: str) -> dict[tuple, types.CodeType]:
+    """Of a module as it is."""
+    return codes(compiled(ast.parse(Path(file).read_text()), file))
 
 
 def compiled(tree: ast.Module, file: str) -> types.CodeType:
