@@ -296,6 +296,7 @@ print(float(values[-1]))
 """
 
 
+@pytest.mark.slow
 def test_a_process_that_has_not_called_lapack_can(tmp_path):
     # The bug: machine code from a file called LAPACK where JAX had not looked for it yet, and the
     # process died of a segmentation fault: theta of more than 8 numbers, in the second process.

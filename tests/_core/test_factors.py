@@ -217,6 +217,7 @@ def test_fronts_follow_the_tree(monkeypatch):
     assert all(front.parent > t for t, front in enumerate(plan.fronts) if len(front.below))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_not_positive_is_noticed_and_raised(kind):
     factors, places = made(kind, "grid"), PATTERNS["grid"]
@@ -266,6 +267,7 @@ def test_raising_does_not_depend_on_units():
     np.testing.assert_allclose(back, one.values, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_units_where_a_curvature_passes_zero():
     # With |H_ii| alone, a latent of no curvature would need a share that freezes all the others.
     pattern = pattern_of(*band(5, 1))
@@ -304,6 +306,7 @@ def test_batches_of_matrices(kind):
         np.testing.assert_allclose(inverse[k], exact[places[0], places[1]], atol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.float32
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_dtype_is_that_of_the_values(kind):

@@ -71,6 +71,7 @@ MODELS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
 def test_the_rest_at_a_x_is_the_function_at_x(model):
     unknown = jax.ShapeDtypeStruct(THETA.shape, THETA.dtype)

@@ -64,6 +64,7 @@ def test_a_parameter_that_is_zero_now_is_not_a_zero():
     assert hessian_pattern(chain, x, off).nonzeros == 12
 
 
+@pytest.mark.slow
 @pytest.mark.float32
 def test_values_are_those_of_the_hessian():
     # Values in another order than the entries, and columns added up under one color.
@@ -85,6 +86,7 @@ def test_values_are_those_of_the_hessian():
         )
 
 
+@pytest.mark.slow
 @pytest.mark.float32
 @pytest.mark.parametrize("scale", [1.0, 1e-10, 1e10])
 def test_a_removed_entry_is_noticed_whatever_the_units(scale):

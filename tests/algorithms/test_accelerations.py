@@ -216,6 +216,7 @@ def test_what_asvgd_em_cannot_do_is_refused():
             mx.asvgd_em(hand.log_joint, 0.1, 0.1, KERNEL, damping=damping)
 
 
+@pytest.mark.slow
 def test_asvgd_em_recovers_from_its_restarts():
     """On an ill-conditioned Gaussian: faster than SVGD-EM, and k grows again after a restart."""
     precision = jnp.array([100.0, 1.0])

@@ -176,6 +176,7 @@ def test_it_is_the_configuration_written_out():
         jax.tree.map(np.testing.assert_array_equal, end, ends[-1])
 
 
+@pytest.mark.slow
 def test_one_block_and_the_steps_of_theta_by_its_size():
     """Up to 256 numbers a Newton step, beyond that AdaGrad; and what a structure changes."""
 
@@ -200,6 +201,7 @@ def test_one_block_and_the_steps_of_theta_by_its_size():
     np.testing.assert_array_equal(found, moved(257, adagrad)[0])
 
 
+@pytest.mark.slow
 def test_curvature_of_many_parameters_is_that_of_some_particles():
     """Beyond MANY_PARAMETERS the Newton step of theta has the curvature at a few of them."""
 
@@ -218,6 +220,7 @@ def test_curvature_of_many_parameters_is_that_of_some_particles():
         np.testing.assert_array_equal(*ends)
 
 
+@pytest.mark.slow
 def test_a_block_of_some_dozen_latents_has_its_whole_curvature():
     """Up to 150 of them, where `metrics.curvature()` of itself goes to the diagonal beyond 64."""
 

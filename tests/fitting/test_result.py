@@ -89,6 +89,7 @@ def test_simulated_data_go_back_into_the_problem(fitted, key):
     np.testing.assert_allclose(again.log_joint(fitted.theta, latent, again.data), expected)
 
 
+@pytest.mark.slow
 def test_save_and_load(fitted, tmp_path):
     path = tmp_path / "fit.npz"
     fitted.save(path)

@@ -209,6 +209,7 @@ def test_em_gradient_is_newton_where_newton_is_right():
     np.testing.assert_allclose(actual, newton, rtol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", [1.0, 1e3, 1e-3])
 def test_em_gradient_limits_a_log_sd_and_leaves_a_mean_alone(unit):
     x = unit * jnp.array([[3.0], [5.0]])
@@ -227,6 +228,7 @@ def test_em_gradient_limits_a_log_sd_and_leaves_a_mean_alone(unit):
     np.testing.assert_allclose(new, 4.0 * unit, rtol=1e-9)  # a hundred units in one step
 
 
+@pytest.mark.slow
 def test_em_gradient_is_limited_by_a_third_derivative_of_any_size():
     """Third derivatives of 0, 0.4 and 4, beside a curvature of 1."""
 

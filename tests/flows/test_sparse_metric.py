@@ -158,6 +158,7 @@ def test_clouds_keep_their_shape_in_the_units():
     np.testing.assert_allclose(kept, (np.asarray(x) - m) @ root_by_hand(0.4, m), rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_cloud_drawn_latent_by_latent_gets_the_posteriors_shape():
     """A kernel per coordinate of u left it the shape that it had."""
     model = many.volatility(40)
@@ -204,6 +205,7 @@ def smooth(theta, x, y):
     return noise - 10 * jnp.sum(jnp.diff(x) ** 2)
 
 
+@pytest.mark.slow
 def test_whether_blocks_are_independent_is_asked_in_the_units_of_the_metric():
     """In x neighbours interact, and a kernel latent by latent would miss it; in u none do."""
     given = mx.Problem(smooth, jnp.asarray(0.3), jnp.zeros(12), jnp.linspace(-1, 1, 12))
@@ -224,6 +226,7 @@ def test_whether_blocks_are_independent_is_asked_in_the_units_of_the_metric():
     assert told.cross_block_curvature > 0.01
 
 
+@pytest.mark.slow
 def test_run_asks_in_these_units():
     y = jnp.linspace(-1, 1, 12) + jnp.asarray(np.random.default_rng(1).normal(size=12))
     given = mx.Problem(smooth, jnp.asarray(0.3), jnp.zeros(12), y)

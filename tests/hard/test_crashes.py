@@ -216,6 +216,7 @@ def test_the_shell_says_that_a_file_is_in_the_way(tmp_path):
 # Wide tables.
 
 
+@pytest.mark.slow
 def test_a_table_of_very_many_columns_is_read_at_once(tmp_path):
     """Names were counted one by one among all: 100 seconds of silence for 60,000."""
     names = [f"column{i}" for i in range(60_000)]

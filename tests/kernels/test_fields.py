@@ -91,6 +91,7 @@ def test_a_field_finds_a_gaussian(kernel, variance):
     assert abs(float(jnp.var(x)) - variance) < 0.02
 
 
+@pytest.mark.slow
 def test_within_blocks_and_trees_a_field_is_itself():
     x, s = cloud(n=9, d=4)
     blocks = mx.kernels.blockwise(mx.kernels.gfsd(1.3))
@@ -170,6 +171,7 @@ def test_the_mean_over_batches_is_the_velocity(make):
     assert jnp.all(error > 0)
 
 
+@pytest.mark.slow
 def test_batches_within_blocks_and_trees():
     x, s = cloud(n=8, d=4)
     kernel = mx.kernels.random_batches(mx.kernels.blockwise(mx.kernels.rbf(1.0)), 4)

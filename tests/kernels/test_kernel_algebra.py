@@ -174,6 +174,7 @@ def test_at_rest_exactly_when_mean_and_covariance_are_right(kernel):
     assert np.all(np.linalg.eigvals(affine_part(1.4)).real < -0.1)  # too wide: it shrinks
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", [K.linear(), K.moment_matched(K.rbf("mean"))])
 def test_whitened_limits(kernel):
     x, _ = cloud(n=9)

@@ -67,6 +67,7 @@ def test_median_is_exact(size):
         assert median_of_nonnegative(values.astype(dtype)) == jnp.median(values.astype(dtype))
 
 
+@pytest.mark.slow
 def test_median_includes_the_zero_diagonal():
     # Squared distances 1, 4, 9 and twice each, with three zeros: sorted 0 0 0 1 1 4 4 9 9, median
     # 1. Over distinct pairs it would be 4.

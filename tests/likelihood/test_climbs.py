@@ -30,6 +30,7 @@ def test_a_mode_is_found_from_the_end_of_a_long_slope():
     assert np.all(np.asarray(top.rise) < 0)
 
 
+@pytest.mark.slow
 def test_a_search_that_is_stuck_on_a_slope_says_so():
     """Its width was that of the curvature there, 1e120, across which the density falls."""
     top = climb_blocks(lambda x: -jnp.abs(x[:, 0]), jnp.array([[-555.0]]), max_steps=0)
@@ -102,6 +103,7 @@ def test_an_estimate_that_a_finer_rule_would_move_is_warned_of(is_higher):
     assert any("standard errors in the estimate" in one for one in found.warnings()) == is_higher
 
 
+@pytest.mark.slow
 def test_rounding_is_no_higher_ground():
     """Counts without overdispersion: at k = 1e16 log Gamma functions cancel to + 3,000."""
     y = np.random.default_rng(0).binomial(20, 0.4, 60).astype(float)

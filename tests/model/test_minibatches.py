@@ -25,6 +25,7 @@ def log_likelihood(theta, x, batch):
 LOG_JOINT = mx.minibatched(log_prior, log_likelihood, NUM_DATA)
 
 
+@pytest.mark.slow
 def test_the_whole_data_set_is_the_exact_log_joint():
     model = mx.models.LogisticRegression(25.0)
     x = jnp.linspace(-1.0, 1.0, 9)

@@ -9,6 +9,7 @@ import pytest
 import marginax as mx
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [None, "dense", "chain", "arrow", "sparse"])
 def test_the_kind_can_be_overridden_and_changes_no_number(kind):
     model = many.crossed(12, 7, 60)
@@ -26,6 +27,7 @@ def test_the_kind_can_be_overridden_and_changes_no_number(kind):
     np.testing.assert_allclose(structure.weighted(*at, weights), entries @ weights, rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_a_problem_may_name_its_structure():
     model = many.crossed(12, 7, 60)
     named = mx.Problem(

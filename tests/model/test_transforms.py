@@ -73,6 +73,7 @@ def test_limits_are_where_values_go(name):
                 assert value == pytest.approx(limit, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_what_is_made_is_what_the_names_say(key):
     u = 3 * jax.random.normal(key, (200, 4))
     assert bool(jnp.all(jnp.diff(ordered.forward(u), axis=1) > 0))

@@ -129,6 +129,7 @@ def test_the_code_of_the_first_steps_runs(as_users_write, monkeypatch, tmp_path,
         assert row in said
 
 
+@pytest.mark.slow
 def test_the_code_that_explains_m_svgd_em_is_the_algorithm():
     found = _run_blocks("m_svgd_em.md")
     np.testing.assert_allclose(found["theta"], found["same"].theta, rtol=1e-8)

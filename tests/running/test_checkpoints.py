@@ -121,6 +121,7 @@ def test_another_run_is_refused(tmp_path, change, word):
         run(80, tmp_path, **change)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["truncate", "flip", "remove"])
 def test_a_damaged_checkpoint_is_passed_over(tmp_path, damage):
     whole = run(160)
