@@ -46,7 +46,7 @@ OPTIONS = [
     "-W", "ignore::pytest.PytestAssertRewriteWarning",  # plugins are imported already
 ]  # fmt: skip
 NEARBY = 4  # so many kills in the module count as one in the function
-STARTING = 60.0  # seconds that a child may take before and beside its tests
+STARTING = 25.0  # seconds that a child may take before and beside its tests
 
 
 def run(
@@ -58,7 +58,7 @@ def run(
         mutants: to be tried.
         jobs: how many at a time.
         seconds: of tests for one of them, as long as they took with coverage; one that takes
-            five times as long, and a minute, never ends.
+            five times as long, and half a minute, never ends.
         tests: to try instead of those that run its lines.
 
     Yields:

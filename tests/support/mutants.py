@@ -236,7 +236,17 @@ def nodes_of(tree: ast.Module) -> Iterator[tuple[int, ast.AST, tuple]]:
                     yield from visit(child, top, lines, function, in_body)
 
     for top, statement in enumerate(tree.body):
-        yield from visit(statement, top, module, module, False)
+        if not is_setting(statement):
+            yield from visit(statement, top, module, module, False)
+
+
+def is_setting(statement: ast.stmt) -> bool:
+    """Whether this gives numbers a name: `MOST_STEPS = 100`, to which 101 would do as well."""
+    if not isinstance(statement, ast.Assign):
+        return False
+    names = [n for n in ast.walk(statement) if isinstance(n, ast.Name)]
+    targets = [n for target in statement.targets for n in ast.walk(target)]
+    return all(n in targets and n.id == n.id.upper() and n.id[0] != "_" for n in names)
 
 
 def is_safeguard(node: ast.AST) -> bool:
