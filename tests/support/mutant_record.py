@@ -96,8 +96,9 @@ HEAD = """# Mutants
 Small bugs put into `flows/`, `kernels/`, `algorithms/`, `likelihood/` and `fitting/warnings.py`,
 one at a time, each tried on the tests that run the changed line. Numbers with names in capitals at
 the head of a module (how many, how long, where one way ends and the next begins) are left as they
-are, because their neighbours would do as well; how they are used is changed. The record is `mutants.json`
-beside this page; of a module that has changed since, `--report` says that its mutants are untried.
+are, because their neighbours would do as well; how they are used is changed. The record is
+`mutants.json` beside this page; of a module that has changed since, `--report` says that its
+mutants are untried.
 
 ```
 make coverage
