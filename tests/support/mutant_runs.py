@@ -299,25 +299,30 @@ def tests_of(mutant: Mutant, kills: dict[str, Counter], seconds: float) -> list[
     """
     lines = covered(mutant.path)
     killed = kills[mutant.path] + kills[function_of(mutant)]
-    chosen: dict[str, None] = {}
+    chosen: dict[str, float] = {}
     for first, last in (mutant.lines, mutant.function):
-        names = {name for n in range(first, last + 1) for name in lines.get(n, ())}
-        order = sorted(names, key=lambda test: cost(test, mutant.path) / (1 + 5 * killed[test]))
-        chosen |= dict.fromkeys(order)
-    left, kept = seconds, []
-    for name in chosen:
-        left -= seconds_of(name)
+        seconds_by = {name: t for n in range(first, last + 1) for name, t in lines.get(n, ())}
+        order = sorted(
+            seconds_by,
+            key=lambda test: cost(test, seconds_by[test], mutant.path) / (1 + 5 * killed[test]),
+        )
+        chosen |= {test: seconds_by[test] for test in order if test not in chosen}
+    left, kept, files = seconds, [], set()
+    for name, needed in chosen.items():
+        file = _file(name)
+        left -= seconds_of(name) if file in files else needed  # a fixture's once
         if left > 0 or len(kept) < 3:
             kept.append(name)
+            files.add(file)
     return kept
 
 
-def cost(test: str, path: str) -> float:
+def cost(test: str, needed: float, path: str) -> float:
     """Seconds, fewer for a test that is more likely to look at this module closely."""
     folder, module = path.rsplit("/", 1)
     own = 3 if test.startswith(f"tests/{folder}/") else 1
     named = 3 if module.removesuffix(".py").strip("_") in test.split("::")[0] else 1
-    return (0.3 + seconds_of(test)) / (own * named)
+    return (0.3 + needed) / (own * named)
 
 
 def seconds_of(test: str) -> float:
@@ -326,29 +331,34 @@ def seconds_of(test: str) -> float:
 
 
 @cache
-def covered(path: str) -> dict[int, set[str]]:
-    """The tests that run each line of a module.
+def covered(path: str) -> dict[int, set[tuple[str, float]]]:
+    """The tests that run each line of a module, with their seconds.
 
     Lines that a fixture runs are its first test's alone, though all tests of the file may have it:
-    there they all count.
+    there they all count, and need as long.
     """
     data = coverage.CoverageData(str(COVERED))
     data.read()
     file = next(f for f in data.measured_files() if f.endswith(f"/marginax/{path}"))
     by_file: dict[str, set[str]] = defaultdict(set)
     for name in times():
-        by_file[name.split("::")[0]].add(name)
-    found: dict[int, set[str]] = {}
+        by_file[_file(name)].add(name)
+    found: dict[int, set[tuple[str, float]]] = {}
     for line, contexts in data.contexts_by_lineno(file).items():
-        names = set()
+        names: dict[str, float] = {}
         for context in filter(None, contexts):
             name, _, part = context.rpartition("|")
             if name.startswith("tests/"):
-                names.add(name)
+                needed = seconds_of(name)
                 if part == "setup":
-                    names |= by_file[name.split("::")[0]]
-        found[line] = names
+                    names |= {other: needed + seconds_of(other) for other in by_file[_file(name)]}
+                names[name] = needed
+        found[line] = set(names.items())
     return found
+
+
+def _file(test: str) -> str:
+    return test.split("::")[0]
 
 
 @cache
