@@ -9,6 +9,7 @@ import pytest
 from velocities import cloud
 
 import marginax as mx
+from marginax.kernels import radial
 from marginax.kernels.bandwidths import as_rule
 
 K = mx.kernels
@@ -107,7 +108,38 @@ def test_a_kernel_does_not_change():
 
 def test_numbers_where_none_is_given():
     x, s = cloud()
-    np.testing.assert_array_equal(K.energy().velocity(x, s), K.energy(1.0).velocity(x, s))
+    for make in (K.energy, K.imq, K.inverse_log):
+        np.testing.assert_array_equal(make().velocity(x, s), make(1.0).velocity(x, s))
     batches = (K.random_batches(K.rbf(1.0), 2, **seed) for seed in ({}, {"seed": 0}))
     one, other = (kernel.velocity(x[:6], s[:6]) for kernel in batches)
     np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("make", [K.rbf, K.imq, K.inverse_log, K.paper_rbf])
+def test_matrices_of_a_kernel_make_its_velocity(make):
+    x, s = cloud()
+    gram, repulsion = make(1.3).matrices(x)
+    pushed = jnp.einsum("ij,ijd->id", repulsion, x[:, None] - x[None])
+    np.testing.assert_allclose((gram @ s + pushed) / 7, make(1.3).velocity(x, s), rtol=1e-10)
+
+
+def test_the_papers_kernel_passes_on_its_options(monkeypatch):
+    told = {}
+
+    def rbf(bandwidth, **options):
+        told.update(options, bandwidth=bandwidth)
+        return K.imq(bandwidth)
+
+    monkeypatch.setattr(radial, "rbf", rbf)
+    assert repr(K.paper_rbf(3.0, precision="tf32", tile=20)) == "paper_rbf(3.0)"
+    assert told == {"bandwidth": 1.5, "precision": "tf32", "tile": 20}
+
+
+def test_tiles_far_from_the_origin():
+    # In float32, 1e4 from the origin: uncentred, distances are differences of large numbers.
+    x, s = cloud(n=20)
+    far = (x + jnp.array([1e4, -1e4, 2e4])).astype(jnp.float32)
+    tiled, whole = (
+        K.rbf(1.3, tile=tile).velocity(far, s.astype(jnp.float32)) for tile in (50, None)
+    )
+    np.testing.assert_allclose(tiled, whole, rtol=1e-4, atol=1e-5)
