@@ -138,7 +138,7 @@ def test_the_papers_kernel_passes_on_its_options(monkeypatch):
 def test_tiles_far_from_the_origin():
     # In float32, 1e4 from the origin: uncentred, distances are differences of large numbers.
     x, s = cloud(n=20)
-    far = (x + jnp.array([1e4, -1e4, 2e4])).astype(jnp.float32)
+    far = (x + jnp.array([[1e4, -1e4, 2e4]])).astype(jnp.float32)
     tiled, whole = (
         K.rbf(1.3, tile=tile).velocity(far, s.astype(jnp.float32)) for tile in (50, None)
     )
