@@ -311,7 +311,7 @@ def tests_of(mutant: Mutant, kills: dict[str, Counter], seconds: float) -> list[
     for name, needed in chosen.items():
         file = _file(name)
         left -= seconds_of(name) if file in files else needed  # a fixture's once
-        if left > 0 or len(kept) < 3:
+        if left > 0 or not kept:
             kept.append(name)
             files.add(file)
     return kept
