@@ -326,3 +326,13 @@ def test_draws_that_have_not_mixed():
     stuck = Posterior(np.zeros((4, 250, 3, 1)), "exact", 1.5, 33.3, 1.0, num_stuck=2)
     (said,) = warnings_of(problem(), ran_to([0.0]), at_maximum()._replace(draws=stuck))
     assert said == head + "2 of 12 chains hardly moved, so that R-hat says nothing."
+
+
+@pytest.mark.parametrize(
+    ("length", "rhat", "mixed"),
+    [(99, 1.1, True), (99, 1.11, False), (100, 1.05, True), (100, 1.06, False), (150, 1.06, False)],
+)
+def test_short_chains_may_differ_by_more(monkeypatch, length, rhat, mixed):
+    monkeypatch.setattr(warnings, "_by_chance", lambda draws: 1.0)
+    draws = Posterior(np.zeros((20, length, 1, 1)), "exact", rhat, 1000.0, 1.0)
+    assert warnings._have_mixed(draws) == mixed
