@@ -146,6 +146,7 @@ def check(factors, values, compute=None):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "name"),
     [(k, name) for k in KINDS for name in PATTERNS if (k, name) != ("arrow", "one")],

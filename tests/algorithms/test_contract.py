@@ -217,6 +217,7 @@ def test_jit_changes_nothing_and_compiles_once(name, key):
     assert traces == traced_once
 
 
+@pytest.mark.slow
 @pytest.mark.float32
 @EVERY_IN_TIME
 def test_trajectory_is_the_step_repeated(name, key):

@@ -102,6 +102,7 @@ def exact(theta):
     return np.sum(stats.norm.logpdf(np.asarray(Y), np.asarray(theta)[..., None], np.sqrt(2)), -1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("h", [0.01, 0.03, 0.1, 0.2, 0.4])
 def test_the_likelihood_ratio_is_right_at_any_step(h):
     # 100 replicas; at 4.5 standard errors of their mean it fails once in 150,000. theta follows the

@@ -59,6 +59,7 @@ def test_particles_repel(name, rule):
     np.testing.assert_allclose(velocity[0], -velocity[1], rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 16, 25, 100, 401])
 def test_median_is_exact(size):
     values = jnp.abs(jax.random.normal(jax.random.key(size), (size,))) ** 3
