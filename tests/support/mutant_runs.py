@@ -98,7 +98,9 @@ def run(
                 yield mutant, "killed: it never ended"
                 continue
             child.join()
-            failed, anew = pipe.recv() if pipe.poll() else (None, False)
+            failed, anew = None, False
+            with contextlib.suppress(EOFError):  # of a process that was ended
+                failed, anew = pipe.recv()
             pipe.close()
             mutant = mutant._replace(at_import=anew)
             if failed is None:

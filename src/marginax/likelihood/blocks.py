@@ -183,7 +183,7 @@ def to_latent(problem: Problem, flat: Float[Array | np.ndarray, "*some blocks si
     before = flat.shape[:-1] if problem.num_groups is not None else flat.shape[:-2]
     ends = np.cumsum([math.prod(one.shape) for one in ones]).tolist()
     leaves = [
-        flat[..., first:end].reshape(*before, *one.shape).astype(one.dtype)
+        flat[..., first:end].reshape((*before, *one.shape)).astype(one.dtype)
         for first, end, one in zip([0, *ends[:-1]], ends, ones, strict=True)
     ]
     return jax.tree.unflatten(jax.tree.structure(problem.latent), leaves)

@@ -213,7 +213,8 @@ def maximum_from(
     """
     climbs, agreeing = _finite(known), list(known)
     lost = np.zeros(len(ends), bool) if is_lost is None or not climbs else np.array(is_lost)
-    for end in ends[~lost & np.all(np.isfinite(ends), axis=1)]:
+    known_ends = np.all(np.isfinite(ends), axis=1)
+    for end in ends[~lost & known_ends]:
         if _is_worth_a_climb(function, end, climbs):
             more = climb_from_starts(function, end[None])
             same_rule = more.function.evaluate is function.evaluate
@@ -230,7 +231,8 @@ def maximum_from(
     num_agreeing = sum(as_high(one, best) for one in agreeing)
     climbed = function
     function, best = _last_steps(function, best)
-    nearest = int(np.argmin(np.nan_to_num([distance(end, best) for end in ends], nan=np.inf)))
+    away = [distance(e, best) if ok else np.inf for e, ok in zip(ends, known_ends, strict=True)]
+    nearest = int(np.argmin(away))
     value = function.describe(best.theta, best.local.extra)
     if isinstance(value, QuadratureLikelihood | ImportanceLikelihood):
         value = replace(value, modes_complete=best.modes_complete)

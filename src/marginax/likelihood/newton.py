@@ -209,7 +209,7 @@ def typical_lengths(
         bends = np.array(changes(i, by_curvature)) - slope * by_curvature * np.array([-1, 1])
         if np.all((np.abs(bends) > 0.05) & (np.abs(bends) < 5)):
             lengths[i] = by_curvature
-        elif by_slope > LONG:
+        elif slope != 0 and by_slope > LONG:
             rises = np.array(changes(i, by_slope)) * np.sign(slope) * np.array([-1, 1])
             lengths[i] = by_slope if np.all((rises > 0.2) & (rises < 5)) else 1.0
     return lengths
