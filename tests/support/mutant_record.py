@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 RECORD = Path(__file__).parents[2] / "benchmarks" / "results" / "mutants.json"
-OPEN = "not looked at yet"
+OPEN = "survived a first, short try; not looked at yet"
 
 
 def code_of(plain_source: str) -> str:
@@ -45,14 +45,14 @@ def entry_of(code: str, mutants: list, fates: dict[str, str], before: dict | Non
     return {"code": code, "mutants": len(mutants), "survivors": survivors}
 
 
-def write(record: dict[str, dict]) -> None:
-    """The record, and the page that says it in words."""
+def write(record: dict[str, dict], untried: dict[str, int]) -> None:
+    """The record, and the page that says it in words, and of which modules it knows too little."""
     RECORD.write_text(json.dumps(dict(sorted(record.items())), indent=1, ensure_ascii=False) + "\n")
-    RECORD.with_suffix(".md").write_text(page(record))
+    RECORD.with_suffix(".md").write_text(page(record, untried))
 
 
-def page(record: dict[str, dict]) -> str:
-    """A table by folder, and all survivors by the reason why."""
+def page(record: dict[str, dict], untried: dict[str, int]) -> str:
+    """A table by folder, what is not in it, and all survivors by the reason why."""
     folders: dict[str, collections.Counter] = collections.defaultdict(collections.Counter)
     reasons: dict[str, list[str]] = collections.defaultdict(list)
     for path, entry in sorted(record.items()):
@@ -61,7 +61,9 @@ def page(record: dict[str, dict]) -> str:
             folders[row]["survivors"] += len(entry["survivors"])
         for one in entry["survivors"]:
             reasons[one["why"]].append(f"`{path}:{one['line']}` {shown(one['change'])}")
-    return "\n".join([HEAD, *table(folders.items()), "", SURVIVORS, *lists(reasons), ""])
+    some = ", ".join(f"`{path}` ({mutants})" for path, mutants in untried.items())
+    left = ["", f"Not tried to the end, and not in the table: {some}."] if untried else []
+    return "\n".join([HEAD, *table(folders.items()), *left, "", SURVIVORS, *lists(reasons), ""])
 
 
 def table(rows: Iterable[tuple[str, collections.Counter]]) -> list[str]:

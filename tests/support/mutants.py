@@ -126,14 +126,17 @@ def known_fates(by_module: dict[Path, list[Mutant]]) -> dict[str, str]:
 def write_record(by_module: dict[Path, list[Mutant]], fates: dict[str, str]) -> None:
     """Keeps what became of the modules whose mutants were all tried, and names the others."""
     record = mutant_record.read()
+    untried = {}
     for path, mutants in by_module.items():
-        untried = sum(1 for mutant in mutants if mutant.name not in fates)
-        if untried:
-            print(f"{name_of(path)}: {untried} of {len(mutants)} not tried")
+        left = sum(1 for mutant in mutants if mutant.name not in fates)
+        if left:
+            print(f"{name_of(path)}: {left} of {len(mutants)} not tried")
+            untried[name_of(path)] = len(mutants)
+            record.pop(name_of(path), None)
             continue
         before = record.get(name_of(path))
         record[name_of(path)] = mutant_record.entry_of(code_of(path), mutants, fates, before)
-    mutant_record.write(record)
+    mutant_record.write(record, untried)
 
 
 def name_of(path: Path) -> str:
