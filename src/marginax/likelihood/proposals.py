@@ -120,7 +120,13 @@ def _mixture(
     log_share = share - jax.nn.logsumexp(share, axis=0)[None]
     # A mode that has merged with another may part from it again elsewhere.
     onwards = jnp.where(repeats[:, :, None], starts, at.mode)
-    return Proposal(at, log_share), onwards
+    # What has no share may have no numbers either, and NaN times 0 is NaN: the first stands for it.
+    lost = jnp.isneginf(log_share) & ~jnp.all(jnp.isfinite(at.root), axis=(2, 3))
+
+    def replaced(leaf: Array) -> Array:
+        return jnp.where(lost.reshape(lost.shape + (1,) * (leaf.ndim - 2)), leaf[:1], leaf)
+
+    return Proposal(jax.tree.map(replaced, at), log_share), onwards
 
 
 def _repeats(at: Laplace, mass: Float[Array, "modes blocks"]) -> Array:
