@@ -12,6 +12,8 @@ from marginax.likelihood.blocks import as_blocks
 from marginax.likelihood.laplace import find_mode
 from marginax.likelihood.structured import _Asked, _latents
 
+pytestmark = pytest.mark.slow
+
 SIZE = 5
 THETA = np.array([0.3])
 Y = np.array([2.0, 0.0, 1.0, 5.0, 3.0])

@@ -20,6 +20,8 @@ from marginax.likelihood.blocks import (
     to_latent,
 )
 
+pytestmark = pytest.mark.slow
+
 LATENT = {"a": jnp.asarray([2.0, 3.0]), "b": jnp.asarray(1.0), "c": jnp.asarray([0.2, 0.3, 0.5])}
 SIMPLEX = {"c": mx.transforms.simplex(3)}  # of three numbers two are free
 Y = np.array([1.0, 4.0, -2.0])

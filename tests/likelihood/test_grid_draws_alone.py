@@ -24,6 +24,8 @@ from marginax.likelihood.modes import Laplace
 from marginax.likelihood.proposals import Proposal
 from marginax.likelihood.quadrature import far_reaching
 
+pytestmark = pytest.mark.slow
+
 B = 0.5  # nodes are sinh(b t) / b
 RULES = {size: far_reaching(size, *CELLS[size]) for size in (1, 2)}
 SMALL = {size: far_reaching(size, 1.0, 4.0) for size in (1, 2)}  # 9 cells to a side
@@ -259,7 +261,6 @@ STARTS = STARTS.at[0, 3].add(-100.0)
 CHAINS, LENGTH = 8, 150
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("points", [2**20, 300])
 def test_draws_are_those_of_every_block_whatever_the_chunks(points, monkeypatch):
     monkeypatch.setattr(blocks_module, "MOST_POINTS", points)
@@ -282,7 +283,6 @@ def test_draws_are_those_of_every_block_whatever_the_chunks(points, monkeypatch)
     assert 0.7 < acceptance < 1
 
 
-@pytest.mark.slow
 def test_what_is_prepared_is_what_draws_use(monkeypatch):
     """Of one mode: all that draws compile but the search for modes."""
     blocks = FOUR._replace(log_densities=lambda theta, x, data: normals(theta, x, data))

@@ -24,6 +24,8 @@ from marginax.likelihood.importance import (
 )
 from marginax.likelihood.importance_weights import Weighed, standard_draws
 
+pytestmark = pytest.mark.slow
+
 THETA = np.array([0.3, -0.2])
 COUNTS = np.array([0.0, 6.0])
 FEW = GROUP_DRAWS // 8
@@ -183,7 +185,6 @@ def test_groups_in_chunks_are_the_same_likelihood(function, here, monkeypatch):
     assert function.value(THETA, here.extra) == pytest.approx(spread, rel=1e-10)
 
 
-@pytest.mark.slow
 def test_without_groups_more_draws_are_of_the_whole():
     problem = whole()
     function = importance_likelihood(problem, THETA)
@@ -236,7 +237,6 @@ def test_draws_suit_the_posterior_where_they_are_asked_for():
     assert adapted.adapt(light, start).describe(light, start).proposal == "Gaussian"
 
 
-@pytest.mark.slow
 def test_draws_around_two_modes_follow_both():
     """Of shares that theta has: the sum is 1 whatever it is, and both places move."""
 

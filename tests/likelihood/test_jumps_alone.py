@@ -12,6 +12,8 @@ from marginax.likelihood.jumps import Jumps, _log_q, jump, jumps_between
 from marginax.likelihood.modes import Laplace
 from marginax.likelihood.proposals import Proposal
 
+pytestmark = pytest.mark.slow
+
 ROOTS = np.array([[[2.0, 0.0], [-1.0, 0.5]], [[0.3, 0.1], [0.0, 4.0]], [[1.0, 0.0], [0.0, 1.0]]])
 MODES = np.array([[3.0, -1.0], [0.0, 7.0], [0.0, 0.0]])
 SHARES = np.array([0.3, 0.7, 0.0])
@@ -94,7 +96,6 @@ LINE = ([[0.0], [20.0]], [[[1.0]], [[2.0]]])
 NUM = 4000
 
 
-@pytest.mark.slow
 def test_a_distribution_stays_as_it_is():
     """Also with other shares of the modes than the distribution has."""
     random = np.random.default_rng(0)
@@ -114,7 +115,6 @@ def test_a_distribution_stays_as_it_is():
     np.testing.assert_array_equal(after.logdensity[~moved], before.logdensity[~moved])
 
 
-@pytest.mark.slow
 def test_all_jumps_are_accepted_if_the_distribution_is_theirs():
     """So that one sees what they are drawn from."""
     jumps = of_first_block(jumps_between(proposal(*LINE, shares=[0.6, 0.4])))
@@ -134,7 +134,6 @@ def of_widths(x, mode=0.0, scale=1.0):
     return sum(part * t.cdf(x, 5, mode, width * scale) for width, part in WIDTHS)
 
 
-@pytest.mark.slow
 def test_jumps_in_a_plane_are_heavy_tailed_along_all_directions_at_once():
     jumps = of_first_block(jumps_between(proposal(MODES[:1], ROOTS[1:2], [1.0])))
     after, _ = jumped(jumps, np.zeros((NUM, 2)), lambda u: _log_q(jumps, u), NUM)

@@ -7,6 +7,8 @@ import pytest
 
 from marginax.likelihood.modes import _is_resolved, _rise, _widths, climb_blocks, hessians
 
+pytestmark = pytest.mark.slow
+
 
 def climbed(log_densities, start, max_steps=100):
     return jax.jit(lambda x: climb_blocks(log_densities, x, max_steps))(jnp.asarray(start))
@@ -88,7 +90,6 @@ def test_steps_are_damped_after_a_loss_and_less_so_after_a_gain(steps, quick, sl
         np.testing.assert_allclose(top.rise[2:], 0.05, rtol=1e-6)
 
 
-@pytest.mark.slow
 def test_a_mode_is_found_to_the_last_digits_over_which_the_density_changes():
     def skew(x):
         return 3.0 * x - jnp.exp(x)

@@ -22,6 +22,8 @@ from marginax.likelihood.quadrature import (
     rules,
 )
 
+pytestmark = pytest.mark.slow
+
 THETA = np.array([0.3, -0.2])
 COUNTS = np.array([0.0, 3.0, 40.0])
 ODDS = np.log([[0.3, 0.8], [0.7, 0.2]])  # of two Gaussians, in two blocks
@@ -403,7 +405,6 @@ def test_there_are_finer_rules_as_long_as_one_is_left_to_check_them(monkeypatch)
     assert quadrature_likelihood(problem).finer is None
 
 
-@pytest.mark.slow
 def test_two_modes_that_are_known_are_counted():
     def log_joint(theta, x, y):
         near = [-0.5 * ((x - at - theta) / 0.5) ** 2 for at in (-4.0, y)]

@@ -15,6 +15,8 @@ from marginax.likelihood.best_gaussian import Gaussian
 from marginax.likelihood.importance_weights import pareto_k
 from marginax.likelihood.weighted_draws import Weights, weigh
 
+pytestmark = pytest.mark.slow
+
 THETA = jnp.asarray([0.3, 0.4])
 TAU = np.exp(0.4)
 # The posterior of counts = 0 is Gaussian: its gradient is Y - tau K (x - mu).
