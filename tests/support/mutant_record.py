@@ -111,4 +111,5 @@ python tests/support/mutants.py --record
 """
 SURVIVORS = """## Survivors
 
-By the reason why no test sees them; what a mutant has stands behind the arrow."""
+By the reason why no test sees them; what a mutant has stands behind the arrow. Most reasons were
+given to all changes of one kind on a line together, by reading, and not tried one by one."""
