@@ -30,8 +30,13 @@ def fates_of(path: str, code: str, mutants: list, record: dict[str, dict]) -> di
     entry = record.get(path)
     if entry is None or entry["code"] != code:
         return {}
-    survivors = {one["change"] for one in entry["survivors"]}
-    return {m.name: "SURVIVED" if m.change in survivors else "killed" for m in mutants}
+    why = {one["change"]: one["why"] for one in entry["survivors"]}
+    return {m.name: survived(why[m.change]) if m.change in why else "killed" for m in mutants}
+
+
+def survived(why: str) -> str:
+    """The fate of a survivor: by itself, or with the reason why no test sees it."""
+    return "SURVIVED" if why == OPEN else f"SURVIVED because: {why}"
 
 
 def entry_of(code: str, mutants: list, fates: dict[str, str], before: dict | None) -> dict:
@@ -40,7 +45,7 @@ def entry_of(code: str, mutants: list, fates: dict[str, str], before: dict | Non
     survivors = [
         {"line": m.lines[0], "change": m.change, "why": known.get(m.change, OPEN)}
         for m in mutants
-        if fates[m.name] == "SURVIVED"
+        if fates[m.name].startswith("SURVIVED")
     ]
     return {"code": code, "mutants": len(mutants), "survivors": survivors}
 

@@ -79,7 +79,9 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=20, help="of tests for one mutant")
     parser.add_argument("--results", type=Path, default=Path("mutants.jsonl"))
-    parser.add_argument("--again", action="store_true", help="survivors are tried once more")
+    parser.add_argument(
+        "--again", action="store_true", help="survivors without a reason are tried once more"
+    )
     parser.add_argument("--tests", nargs="+", help="these alone, for new ones or long ones")
     parser.add_argument("--list", action="store_true", help="print the mutants and run nothing")
     parser.add_argument("--report", action="store_true", help="print the table and the survivors")
