@@ -100,6 +100,7 @@ def test_fields_that_the_state_does_not_have_are_refused(key):
 def test_a_copy_with_another_step_loses_what_was_made_for_the_old_one():
     method = mx.pgd(log_joint, 0.05, 0.05)._replace(identity="pgd")
     assert method.identity == "pgd"
+    assert method.rescale is not None
     for same in (method._replace(blocks="leaves"), method._replace(step=method.step)):
         assert (same.rescale, same.identity) == (method.rescale, None)
     other = method._replace(step=mx.ipla(log_joint, 0.05).step)
@@ -142,13 +143,36 @@ def test_options_at_their_ends_and_beyond():
         refused(jala(share), "resample_below is")
 
 
-def test_ten_moves_by_default(key):
+@pytest.mark.parametrize(
+    ("make", "documented"),
+    [
+        (lambda **given: mx.mcem(log_joint, 0.05, 0.05, **given), {"num_moves": 10}),
+        (lambda **given: mx.jala_em(log_joint, 0.05, 0.05, **given), {"resample_below": 0.5}),
+        (lambda **given: mx.soul(log_joint, 0.05, 0.05, **given), {"averaging_weight": 1.0}),
+        (lambda **given: mx.asvgd_em(log_joint, 0.05, 0.05, RBF, **given), {"ridge": 0.1}),
+    ],
+    ids=["mcem", "jala_em", "soul", "asvgd_em"],
+)
+def test_what_an_option_is_by_default(make, documented, key):
     theta, particles, data = start()
     ends = []
-    for moves in ((), (10,)):
-        method = mx.mcem(log_joint, 0.05, 0.05, *moves)
-        ends.append(jax.jit(method.step)(key, method.init(key, theta, particles), data)[0])
+    for method in (make(), make(**documented)):
+        state, step = method.init(key, theta, particles), jax.jit(method.step)
+        for _ in range(2):  # at the first step nothing has momentum yet
+            state, _ = step(key, state, data)
+        ends.append(state)
     jax.tree.map(np.testing.assert_array_equal, *ends)
+
+
+def test_of_init_and_step_alone_a_loop_assumes_little():
+    """One block, an estimate that comes to rest, and no steps to shrink."""
+    method = mx.pgd(log_joint, 0.05, 0.05)
+    alone = mx.Algorithm(method.init, method.step)
+    assert not alone.stochastic
+    assert alone.blocks == "whole"
+    assert alone.replicated == ("theta",)
+    assert alone.reset_on_backtrack == ()
+    assert (alone.log_joint, alone.rescale, alone.identity, alone.frame) == (None,) * 4
 
 
 @pytest.mark.parametrize(

@@ -197,6 +197,9 @@ def test_what_the_slots_refuse():
     wrong = mx.conditional_m_steps(mean_step, lambda theta, particles, data: theta[:1])
     with pytest.raises(ValueError, match="Maximizer 2 of conditional_m_steps returned theta of"):
         three_steps(mx.mcem(hand.log_joint, wrong, 0.1))
+    wrong = mx.conditional_m_steps(likelihood_steps=[halfway, lambda theta, data: theta[:1]])
+    with pytest.raises(ValueError, match="Likelihood step 2 of conditional_m_steps returned theta"):
+        three_steps(mx.mcem(hand.log_joint, wrong, 0.1))
     make = mx.adjusted_pmgd.__wrapped__
     for bad in (0.1, mx.conditional_m_steps(mean_step, variance_step)):
         with pytest.raises(TypeError, match="adjusted_pmgd needs `exact_m_step"):

@@ -195,6 +195,11 @@ def test_particles_that_ended_apart_by_three_standard_errors(end, is_said):
     assert said == ((expected,) if is_said else ())
 
 
+def test_with_a_likelihood_its_climbs_tell_starts_apart_and_not_their_particles():
+    assert warnings_of(problem(), ran_to([0.0], [5.0]), at_maximum()) == ()
+    assert warnings_of(problem(), None, at_maximum()) == ()
+
+
 def test_directions_without_information():
     two = problem(2)
     flat = by_draws()._replace(theta=np.zeros(2), information=np.diag([1.0, 0.0]))
@@ -234,6 +239,8 @@ def test_of_several_starts_the_nearest_cloud_counts():
     assert "4.0 standard errors" in said
     (said,) = warnings._of_the_cloud(ran_to([5.0], [0.1]), at_maximum())
     assert "5.0 standard errors" in said  # of the start that the maximum was climbed from
+    elsewhere = by_draws()._replace(theta=np.array([7.0]))
+    assert warnings._of_the_cloud(ran_to([7.1]), elsewhere) == []
 
 
 def test_notes():
@@ -296,6 +303,8 @@ def test_a_log_likelihood_of_nothing(size, is_empty):
         ((8, 100), 1.05, 80.0, True),
         ((8, 100), 1.05, 79.0, False),
         ((20, 100), 1.3, 150.0, False),
+        ((20, 100), 1.08, 150.0, False),
+        ((20, 99), 1.08, 150.0, True),
         ((8, 50), 1.1, 60.0, True),
         ((8, 50), 1.5, 60.0, False),
     ],

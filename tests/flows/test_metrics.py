@@ -1,5 +1,7 @@
 """The curvature metric and the EM gradient: factors, equivariance, limits, and what they refuse."""
 
+import dataclasses
+
 import by_hand as hand
 import jax
 import jax.numpy as jnp
@@ -11,7 +13,14 @@ import pytest
 import marginax as mx
 from marginax._core import partition
 from marginax.flows import stein
-from marginax.flows.metrics import _columns, _factors, _stiffness, block_factors
+from marginax.flows.metrics import (
+    Factors,
+    _columns,
+    _factors,
+    _of_blocks,
+    _stiffness,
+    block_factors,
+)
 from marginax.flows.optimizers import ascend
 from marginax.flows.scores import latent_scores, mean_log_joint, theta_score
 
@@ -116,6 +125,28 @@ def test_large_blocks_get_diagonal_curvature():
     (lower,), _ = factors(log_joint, 0.0, particles, None, "whole", largest_block=4)
     assert lower.shape == (8, 1, 1)
     np.testing.assert_allclose(lower[:, 0, 0] ** 2, np.arange(1.0, 9.0), rtol=1e-9)
+
+
+def test_blocks_of_up_to_64_numbers_are_dense_by_default():
+    assert mx.metrics.curvature().largest_block == 64
+    assert repr(mx.metrics.curvature()) == "curvature(largest_block=64)"
+    of_rows = mx.metrics.curvature("leading", largest_block=9)
+    assert repr(of_rows) == "curvature(blocks='leading', largest_block=9)"
+
+
+def test_a_metric_does_not_change():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        mx.metrics.curvature().largest_block = 9
+
+
+def test_moves_are_shortened_where_the_cloud_sees_more_curvature_and_never_lengthened():
+    families = partition.families("coordinates", jnp.zeros(3))
+    roots = jnp.array([2.0, 0.5, 3.0])[:, None, None]
+    units = _of_blocks(Factors(families, (roots,), (1 / roots,)))
+    u, move = np.random.default_rng(3).normal(size=(2, 7, 3))
+    slopes = np.array([0.25, 1.0, 4.0])
+    found = units.displacement(jnp.asarray(move), jnp.asarray(u), jnp.asarray(-slopes * u))
+    np.testing.assert_allclose(found, move / [2.0, 0.5, 3.0] / [1.0, 1.0, 4.0], rtol=1e-6)
 
 
 def test_a_flat_or_convex_direction_stays_finite():

@@ -40,6 +40,14 @@ def test_adaptive_restart_uses_the_new_count_at_once():
     np.testing.assert_allclose(alphas(mx.momentum.adaptive_restart(), [1, 0, -1, 1]), expected)
 
 
+def test_wag_has_an_acceleration_of_4_by_default():
+    rule = mx.momentum.wag()
+    state = rule.init()
+    for k in (1, 2, 3):
+        factors, state = rule.update(state, jnp.asarray(1.0))
+        np.testing.assert_allclose(factors, [(k - 1) / k, (k + 4 - 2) / k], rtol=1e-12)
+
+
 def test_liu_constant():
     # mu gamma = 0.04: b = 0.04, R = sqrt(0.0016 + 4 * 1.04 * 0.04) = sqrt(0.168).
     root = np.sqrt(0.168)
@@ -132,6 +140,21 @@ def test_a_constant_per_group_is_that_constant():
     expected, _ = run_of_groups([0, 1, 2], 0.5)
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-12)
+
+
+def test_groups_are_matched_each_by_itself():
+    """Where one group's particles pass each other and another's do not."""
+    new, (rule, alpha) = cloud_of_groups(), (mx.momentum.riemannian(0.5), 0.5)
+    random = np.random.default_rng(3)
+    orders = [random.permutation(8), np.arange(8), random.permutation(8)]
+    old = []
+    for leaf in new:
+        moved = [leaf[order, group] - 0.01 * group for group, order in enumerate(orders)]
+        old.append(jnp.stack(moved, axis=1))
+    found, _ = look_ahead(mx.momentum.per_group(rule), (), new, new, old, old)
+    for leaf, one in zip(new, found, strict=True):
+        shift = 0.01 * np.arange(3).reshape(1, 3, *[1] * (leaf.ndim - 2))
+        np.testing.assert_allclose(one, leaf + alpha * shift, rtol=1e-12)
 
 
 def test_momentum_can_be_swept():

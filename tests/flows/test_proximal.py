@@ -58,6 +58,12 @@ def test_the_weight_is_1_by_default(name):
     np.testing.assert_array_equal(make()(x, SCALE), make(1.0)(x, SCALE))
 
 
+def test_a_laplace_prior_has_a_weight_of_1_by_default():
+    theta, x = mx.proximal.laplace_around_theta()(jnp.asarray(1.0), jnp.full(4, 1000.0), SCALE)
+    assert theta == pytest.approx(1 + 4 * SCALE, rel=1e-12)
+    np.testing.assert_allclose(x, 1000 - SCALE, rtol=1e-12)
+
+
 @pytest.mark.parametrize("weight", [0.2, 5.0])
 def test_theta_goes_towards_far_latents_as_far_as_it_can(weight):
     prox = mx.proximal.laplace_around_theta(weight)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import marginax as mx
-from marginax.flows.sparse_metric import _stiffness, sparse_curvature
+from marginax.flows.sparse_metric import _first_units, _stiffness, sparse_curvature
 from marginax.flows.stein import carried, memory_of
 
 N, D, STEP, WIDTH = 5, 6, 0.3, 0.8
@@ -114,6 +114,64 @@ def test_a_first_cloud_by_hand(as_it_stands):
         metric, memory_of(metric, jnp.asarray(x)), jnp.asarray(0.4), (jnp.asarray(x),), model.data
     )
     np.testing.assert_allclose(moved, x.mean(axis=0) + expected, rtol=1e-9, atol=1e-9)
+
+
+def test_which_first_units_have_less_correlation_between_neighbours():
+    """Of many small clouds, in some of which neighbours go together and in some against."""
+    structure = mx.structure_of(problem(), "chain")
+    root = root_by_hand(0.4, np.zeros(D))
+    entries = jnp.asarray((root @ root.T)[structure.pattern.rows, structure.pattern.cols])
+    clouds = np.random.default_rng(7).normal(size=(60, N, D))
+    clouds -= clouds.mean(axis=1, keepdims=True)
+    factor = structure.factors.factor(entries)
+    found = jax.jit(jax.vmap(lambda x: _first_units(structure, factor, x)))(jnp.asarray(clouds))
+    expected = [first_units(x, root) for x in clouds]
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+    as_they_stand = sum(np.allclose(u, x @ root) for x, u in zip(clouds, expected, strict=True))
+    assert 10 < as_they_stand < 50
+
+
+def test_latents_that_never_meet_are_taken_as_they_stand():
+    def apart(theta, x, y):
+        return -jnp.sum(jnp.exp(x) - y * x) + 0.0 * theta
+
+    structure = mx.structure_of(mx.Problem(apart, 0.4, jnp.zeros(D), jnp.ones(D)))
+    assert list(structure.pattern.rows) == list(structure.pattern.cols)
+    factor = structure.factors.factor(jnp.linspace(1.0, 9.0, D))
+    x = cloud() - cloud().mean(axis=0)
+    found = _first_units(structure, factor, jnp.asarray(x))
+    np.testing.assert_allclose(found, x * np.sqrt(np.linspace(1.0, 9.0, D)), rtol=1e-9)
+
+
+def test_units_by_hand():
+    """u = M' (x - m), t = M^-1 s, and a move's direction is H times its displacement."""
+    model = problem()
+    metric = sparse_curvature(mx.structure_of(model, "chain"))
+    x = cloud() + 3.0
+    m = x.mean(axis=0)
+    root = root_by_hand(0.4, m)
+    inverse = np.linalg.inv(root)
+    s, move, u = np.random.default_rng(4).normal(size=(3, N, D))
+    u -= u.mean(axis=0)
+    slopes = np.linspace(0.2, 5.0, D)
+
+    @jax.jit
+    def answers(x, s, move, u, t):
+        theta = jnp.asarray(0.4)
+        memory, _ = carried(metric, memory_of(metric, x), theta, (x,), model.data)
+        units = metric.units(log_joint, theta, x, model.data, "coordinates", memory)
+        there = units.whiten(x), units.whiten_scores(s)
+        return *there, units.displacement(move, u, t), units.direction(move)
+
+    expected = [
+        (x - m) @ root,
+        s @ inverse.T,
+        move / np.maximum(1, slopes) @ inverse,
+        move @ inverse @ root @ root.T,
+    ]
+    found = answers(*map(jnp.asarray, (x, s, move, u, -slopes * u)))
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
 
 
 def test_every_cloud_is_carried_about_the_mean_of_the_first():
