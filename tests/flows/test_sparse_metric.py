@@ -10,7 +10,7 @@ import pytest
 
 import marginax as mx
 from marginax.flows.sparse_metric import _first_units, _stiffness, sparse_curvature
-from marginax.flows.stein import carried, memory_of
+from marginax.flows.stein import _groups_move_alone, carried, memory_of
 
 N, D, STEP, WIDTH = 5, 6, 0.3, 0.8
 
@@ -172,6 +172,14 @@ def test_units_by_hand():
     found = answers(*map(jnp.asarray, (x, s, move, u, -slopes * u)))
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
+
+
+def test_groups_do_not_move_alone_in_units_of_all_latents():
+    metric = sparse_curvature(mx.structure_of(problem()))
+    kernel = mx.kernels.blockwise(mx.kernels.rbf(WIDTH), "leading")
+    groups_of_two = jnp.zeros((N, D // 2, 2))
+    assert _groups_move_alone(kernel, None, groups_of_two)
+    assert not _groups_move_alone(kernel, metric, groups_of_two)
 
 
 def test_every_cloud_is_carried_about_the_mean_of_the_first():
