@@ -15,7 +15,7 @@ from marginax.kernels.bandwidths import as_rule
 K = mx.kernels
 
 
-@pytest.mark.parametrize("unit", [1e-5, 1e5])
+@pytest.mark.parametrize("unit", [1e-12, 1e12])
 @pytest.mark.parametrize(
     "make", [K.rbf, K.paper_rbf, K.imq, K.inverse_log, K.energy, K.gfsd, K.blob, K.gfsf]
 )

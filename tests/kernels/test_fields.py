@@ -130,6 +130,11 @@ def test_energy_velocity(rule, tile):
     )
 
 
+def test_particles_at_their_mean_follow_their_score_under_energy():
+    x, s = jnp.ones((3, 2)), jnp.tile(jnp.array([[1.0, -2.0]]), (3, 1))
+    np.testing.assert_allclose(mx.kernels.energy(0.5).velocity(x, s), s, rtol=1e-6)
+
+
 def test_energy_is_positive_definite():
     x = np.random.default_rng(0).normal(size=(20, 2))
     rho = np.linalg.norm(x - x.mean(axis=0), axis=1)

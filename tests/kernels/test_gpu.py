@@ -1,15 +1,20 @@
 """When the GPU's program is taken, and what is made of its sums; how it computes them elsewhere."""
 
+from functools import partial
 from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from velocities import cloud
+from velocities import cloud, equations
 
 import marginax as mx
 from marginax.kernels import gpu, radial
+
+EXACT = (jax.lax.Precision.HIGHEST,) * 2
+SPLIT = jax.lax.DotAlgorithmPreset.TF32_TF32_F32_X3  # three products of halves
+TF32 = jax.lax.DotAlgorithmPreset.TF32_TF32_F32
 
 
 def machine(monkeypatch, backend="gpu", kind="NVIDIA H200", **device):
@@ -85,3 +90,38 @@ def test_it_is_lowered_for_nvidia_alone_and_in_the_precision_asked_for(monkeypat
     assert told == []
     jax.jit(velocity).trace(x, s).lower(lowering_platforms=("cuda",))
     assert told == [precision == "tf32"]
+
+
+@pytest.mark.parametrize(
+    ("options", "of_distances", "of_gram"),
+    [
+        ({}, SPLIT, SPLIT),
+        ({"rounded": True}, SPLIT, TF32),  # distances never
+        ({"interpret": True}, EXACT, EXACT),
+        ({"rounded": True, "interpret": True}, EXACT, EXACT),
+    ],
+)
+def test_precisions_columns_and_padding_of_the_program(monkeypatch, options, of_distances, of_gram):
+    loops = []
+    fori_loop = jax.lax.fori_loop
+
+    def recording(lower, upper, *rest):
+        loops.append((int(lower), int(upper)))
+        return fori_loop(lower, upper, *rest)
+
+    monkeypatch.setattr(jax.lax, "fori_loop", recording)
+    monkeypatch.setattr(jnp, "int32", np.int32)  # a number while it is traced
+
+    def profile(squared, h2):
+        return 1 / (1 + squared / h2), 2 / (1 + squared / h2) ** 2
+
+    x, h2 = jax.ShapeDtypeStruct((130, 17), np.float32), jax.ShapeDtypeStruct((), np.float32)
+    traced = jax.make_jaxpr(partial(gpu.fused_sums, profile, **options))(x, x, h2)
+    every = list(equations(traced.jaxpr))
+    products = [e.params["precision"] for e in every if e.primitive.name == "dot_general"]
+    assert products == [of_distances, of_gram, of_gram]
+    (program,) = (e for e in every if e.primitive.name == "pallas_call")
+    assert program.params["interpret"] is options.get("interpret", False)
+    # Rows for two programs of 128, and a power of two of columns; each is walked over once.
+    assert program.invars[0].aval.shape == (256, 32)
+    assert loops == [(0, 256 // gpu.COLUMNS)]

@@ -6,6 +6,7 @@ import pytest
 from velocities import cloud
 
 import marginax as mx
+from marginax.kernels import moments
 from marginax.kernels.base import whitened_velocity
 
 K = mx.kernels
@@ -40,8 +41,19 @@ def test_the_linear_part_is_limited(size, strength, is_limited):
     np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=1e-8)
 
 
-@pytest.mark.parametrize("size", [1e-4, 1.0])
-def test_the_shape_is_limited_by_the_width_of_the_cloud(size):
+@pytest.mark.parametrize("make", [K.linear, lambda: K.moment_matched(K.rbf("mean"))])
+@pytest.mark.parametrize("width", [0.0, 3.0])
+def test_nothing_is_limited_by_a_particle_at_the_mean(make, width):
+    x = 4 + width * jnp.array([[-1.0], [0.0], [1.0]])
+    s = 5 - x
+    actual = whitened_velocity(make(), x, s)
+    np.testing.assert_allclose(actual, make().velocity(x, s), rtol=1e-12, atol=1e-12)
+    assert np.all(np.isfinite(actual))
+
+
+@pytest.mark.parametrize(("size", "cap"), [(1e-4, 1.0), (1e-4, 3.0), (1.0, 1.0)])
+def test_the_shape_is_limited_by_the_width_of_the_cloud(monkeypatch, size, cap):
+    monkeypatch.setattr(moments, "CAP", cap)
     x, s = (np.asarray(a) for a in cloud(n=9))
     x = size * x
     kernel = K.moment_matched(K.rbf(size))
@@ -49,7 +61,7 @@ def test_the_shape_is_limited_by_the_width_of_the_cloud(size):
     z = x - x.mean(axis=0)
     width = np.sqrt((z**2).sum(axis=1).mean())
     reach = np.linalg.norm(shape, axis=1).max() / width
-    assert (reach > 1) == (size < 1)
-    expected = limited_linear(x, s)[0] + shape / max(1, reach)
+    assert (reach > cap) == (size < 1)
+    expected = limited_linear(x, s)[0] + shape / max(1, reach / cap)
     actual = whitened_velocity(kernel, jnp.asarray(x), jnp.asarray(s))
     np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=1e-9)

@@ -106,3 +106,17 @@ def test_every_product_is_in_full_precision(function, n):
     assert products
     for equation in products:
         assert set(equation.params["precision"]) == {jax.lax.Precision.HIGHEST}
+
+
+@pytest.mark.parametrize("n", [7, 2000])
+def test_products_with_the_gram_matrix_alone_are_rounded_if_asked_for(n):
+    cloud = jax.ShapeDtypeStruct((n, 3), jnp.float32)
+    jaxpr = jax.make_jaxpr(K.imq(1.0, precision="tf32").velocity)(cloud, cloud)
+    precisions = [
+        set(e.params["precision"])
+        for e in equations(jaxpr.jaxpr)
+        if e.primitive.name == "dot_general"
+    ]
+    rounded, exact = {jax.lax.Precision.DEFAULT}, {jax.lax.Precision.HIGHEST}
+    # Distances, K S and W X; in tiles once more for the rows that are left over.
+    assert precisions in ([exact, rounded, rounded], 2 * [exact, rounded, rounded])
