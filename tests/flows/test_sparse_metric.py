@@ -177,9 +177,9 @@ def test_units_by_hand():
 def test_groups_do_not_move_alone_in_units_of_all_latents():
     metric = sparse_curvature(mx.structure_of(problem()))
     kernel = mx.kernels.blockwise(mx.kernels.rbf(WIDTH), "leading")
-    groups_of_two = jnp.zeros((N, D // 2, 2))
-    assert _groups_move_alone(kernel, None, groups_of_two)
-    assert not _groups_move_alone(kernel, metric, groups_of_two)
+    for groups in (jnp.zeros((N, D // 2, 2)), jnp.zeros((N, D))):
+        assert _groups_move_alone(kernel, None, groups)
+        assert not _groups_move_alone(kernel, metric, groups)
 
 
 def test_every_cloud_is_carried_about_the_mean_of_the_first():

@@ -61,7 +61,7 @@ def sparse_curvature(structure: Structure) -> Metric:
         partial(_units, structure),
         name,
         None,
-        1,
+        0,  # no group moves alone: its units are made of all latents
         partial(_start, structure),
         partial(_carry, structure),
         partial(_frame, structure),

@@ -62,7 +62,7 @@ def energy(
         h2 = rule(x, None)
         away = x - jnp.mean(x, axis=0, keepdims=True)
         rho = jnp.sqrt(jnp.sum(away**2, axis=1, keepdims=True))
-        outwards = jnp.where(rho > 0, away / jnp.where(rho > 0, rho, 1), 0)
+        outwards = away / jnp.where(rho > 0, rho, 1)
         half = 1 / (2 * jnp.sqrt(h2))
         alike = jnp.mean(s + half * rho * s + half * outwards, axis=0, keepdims=True)
         own = half * rho * jnp.mean(s, axis=0, keepdims=True)
