@@ -181,6 +181,19 @@ def test_blocks_of_the_same_model_are_compiled_once():
     assert as_blocks(whole()).bare != bare
 
 
+def test_a_single_group_with_a_label_is_a_block():
+    padded = mx.pad_groups(["only"] * 3, y=Y)
+
+    def log_joint(theta, x, y):
+        return -0.5 * jnp.sum(y["mask"] * (y["y"] - x - theta) ** 2)
+
+    problem = mx.Problem.grouped(log_joint, padded, theta=0.0, latent=0.0)
+    blocks = as_blocks(problem)
+    assert blocks.start.shape == (1, 1)
+    found = blocks.log_densities(jnp.asarray([1.0]), jnp.asarray([[2.0]]), blocks.data)
+    np.testing.assert_allclose(found, [-0.5 * np.sum((Y - 3.0) ** 2)])
+
+
 def test_groups_are_spread_over_a_mesh():
     mesh = Mesh(np.array(jax.devices()[:1]), ("groups",))
     blocks = as_blocks(grouped(), mesh)
@@ -191,6 +204,16 @@ def test_groups_are_spread_over_a_mesh():
     np.testing.assert_array_equal(chunk_of(blocks, slice(1, 7)), Y[1:])
     # The model itself is that of so many groups.
     assert as_blocks(grouped(), mesh).bare == blocks.bare
+
+
+@pytest.mark.parametrize("rows", [slice(0, 2), slice(1, 3), slice(1, 9)])
+def test_the_data_of_some_blocks_are_spread_though_they_come_from_the_host(rows):
+    mesh = Mesh(np.array(jax.devices()[:1]), ("groups",))
+    blocks = Blocks(lambda theta, x, data: x[:, 0], Y, jnp.zeros((3, 1)), True, mesh)
+    found = chunk_of(blocks, rows)
+    assert isinstance(found, jax.Array)
+    assert isinstance(found.sharding, NamedSharding)
+    np.testing.assert_array_equal(found, Y[rows])
 
 
 def blocks_of(num, divisible=True):
@@ -317,6 +340,41 @@ def test_where_there_is_no_number_there_is_no_density_and_no_derivative(most, mo
     np.testing.assert_array_equal(undefined, [[0, 0], [1, 0], [0, 1], [0, 0]])
     inside = plain[POINTS[..., 0] > 0]
     np.testing.assert_allclose(slope, np.sum(np.exp(inside) * inside))
+
+
+def largest_array(jaxpr):
+    """How many numbers the largest array has that a traced function makes."""
+    sizes = [0]
+    for equation in jaxpr.eqns:
+        sizes += [int(np.prod(one.aval.shape, dtype=int)) for one in equation.outvars]
+        for part in jax.tree.leaves(list(equation.params.values())):
+            inner = getattr(part, "jaxpr", part)
+            if hasattr(inner, "eqns"):
+                sizes.append(largest_array(inner))
+    return max(sizes)
+
+
+@pytest.mark.parametrize(
+    ("most", "at_once"),
+    [(1000, 8), (24, 8), (23, 7), (12, 4), (6, 2), (4, 1), (3, 1), (2, 1)],
+)
+def test_no_more_points_are_evaluated_at_once_than_there_is_room_for(most, at_once, monkeypatch):
+    """Of eight points in each of three blocks, for a density that makes 100 numbers of each."""
+    monkeypatch.setattr(module, "MOST_POINTS", most)
+    points = np.random.default_rng(0).normal(size=(8, 3, 1))
+
+    def densities(x):
+        return jnp.sum(jnp.cos(jnp.outer(x[:, 0], jnp.arange(100.0))), axis=1)
+
+    def values(points):
+        return finite_values(densities, points, jnp.zeros((3, 1)), jnp.zeros((8, 3)))[0]
+
+    found = jax.make_jaxpr(values)(jnp.asarray(points))
+    assert largest_array(found.jaxpr) == at_once * 3 * 100
+    expected = np.sum(np.cos(points * np.arange(100.0)), axis=2)
+    counted = np.exp(expected - expected.max(axis=0)) > np.exp(-46.0)
+    expected = np.where(counted, expected, -np.inf)
+    np.testing.assert_allclose(jax.jit(values)(jnp.asarray(points)), expected, rtol=1e-9)
 
 
 def test_an_infinite_density_is_undefined_and_no_density_is_not():

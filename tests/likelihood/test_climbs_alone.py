@@ -490,6 +490,13 @@ def test_a_lower_top_of_wrong_derivatives_is_climbed_by_differences(noisy):
     assert climbs._surely(lower, top, ended(50.0, 9.0)) is top
 
 
+def test_a_lower_top_from_which_nothing_leads_higher_is_left_as_it_was():
+    hill = Parabola(said=4.0)
+    top = ended(0.0, 0.0, hessian=[[-4.0]])
+    assert climbs._surely(hill.function(), top, ended(50.0, 9.0)) is top
+    assert len(hill.asked) > 2  # it was looked at
+
+
 @pytest.mark.parametrize("settled", [True, False])
 def test_a_lower_top_of_right_derivatives_is_climbed_again_if_it_did_not_settle(settled):
     hill = Parabola()

@@ -2,6 +2,7 @@
 
 from functools import lru_cache
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -12,17 +13,22 @@ from scipy.stats import norm
 
 import marginax as mx
 from marginax.likelihood import blocks as blocks_module
+from marginax.likelihood.blocks import Blocks
 from marginax.likelihood.functions import FineStart
 from marginax.likelihood.importance import (
     GROUP_DRAWS,
     JOINT_DRAWS,
+    _follow,
     _Known,
+    _Parts,
+    _with_draws,
     arrays_of,
     importance_likelihood,
     in_words,
     value_fields,
 )
 from marginax.likelihood.importance_weights import Weighed, standard_draws
+from marginax.likelihood.modes import Laplace
 
 pytestmark = pytest.mark.slow
 
@@ -262,6 +268,72 @@ def test_draws_around_two_modes_follow_both():
     np.testing.assert_allclose(
         found.mean[:, 0], [(-19.5 + 61.5) / 4, (-19.5 + 91.5) / 4], atol=0.05
     )
+
+
+def test_center_and_root_follow_a_gaussian_to_first_order():
+    """Of two blocks whose mean and covariance theta moves; the roots are no symmetric matrices."""
+    random = np.random.default_rng(0)
+    roots = random.normal(size=(2, 2, 2)) + 2 * np.eye(2)
+    precision = np.linalg.inv(roots @ np.swapaxes(roots, 1, 2))
+    bent = random.normal(size=(2, 2))
+    bent = bent + bent.T  # how the precision changes
+    mean, pull = random.normal(size=(2, 2)), np.array([2.0, -1.0])
+
+    def log_densities(theta, x, data):
+        away = x - mean - theta[0] * pull[None]
+        tight = precision + theta[0] * bent[None]
+        return -0.5 * jnp.einsum("bp,bpq,bq->b", away, tight, away)
+
+    blocks = Blocks(log_densities, None, jnp.zeros((2, 2)), divisible=False)
+    log_root = np.log(np.abs(np.linalg.det(roots)))
+    at = Laplace(*(jnp.asarray(part) for part in (mean, roots, log_root)))
+
+    def parts(theta):
+        found = _follow(blocks, theta, at, None)
+        covariance = jnp.einsum("bpq,brq->bpr", found.root, found.root)
+        return found, covariance
+
+    jvp = jax.jit(lambda theta: jax.jvp(parts, (theta,), (jnp.ones(1),)))
+    (found, covariance), (slope, spread) = jvp(jnp.zeros(1))
+    for one, same in zip(found, at, strict=True):
+        np.testing.assert_allclose(one, same, rtol=1e-10)
+    inverse = np.linalg.inv(precision)
+    np.testing.assert_allclose(covariance, inverse, rtol=1e-10)
+    np.testing.assert_allclose(slope.mode, np.tile(pull, (2, 1)), rtol=1e-9)
+    np.testing.assert_allclose(spread, -inverse @ bent @ inverse, rtol=1e-9)
+    narrower = -0.5 * np.trace(inverse @ bent, axis1=1, axis2=2)
+    np.testing.assert_allclose(slope.log_root, narrower, rtol=1e-9)
+
+
+@pytest.mark.parametrize("unit", [1e-4, 1.0, 1e4])
+@pytest.mark.parametrize("slope", [-0.5, 1e-9, 0.5])
+def test_second_derivatives_are_from_steps_of_a_hundredth_of_a_length(unit, slope):
+    """A length is the standard error where the latents are known, or along which one gains 1."""
+    asked = []
+
+    def value_and_gradient(theta, proposal, data, draws):
+        asked.append(np.asarray(theta))
+        z = theta / unit
+        return -jnp.sum(jnp.logaddexp(z, -z)), -jnp.tanh(z) / unit
+
+    known = jnp.asarray([unit**-2, unit**-2, 0.0])
+    blocks = Blocks(lambda theta, x, data: x[:, 0], None, jnp.zeros((1, 1)), divisible=False)
+    parts = _Parts(
+        blocks,
+        lambda theta, modes, points: [(slice(0, 1), None, modes)],
+        value_and_gradient,
+        lambda theta, modes, data: known,
+        None,
+    )
+    problem = mx.Problem(lambda theta, x, y: x, theta=0.0, latent=0.0)
+    function = _with_draws(problem, parts, standard_draws(1, 8))
+    theta = -np.array([np.arctanh(slope), np.arctanh(-slope), 0.5]) * unit
+    found = function.evaluate(theta, blocks.start)
+    expected = np.diag(-((np.cosh(theta / unit) * unit) ** -2))
+    np.testing.assert_allclose(found.hessian, expected, rtol=1e-3, atol=1e-9 / unit**2)
+    moves = np.max(np.abs(np.array(asked) - theta), axis=0)
+    lengths = np.array([unit, unit, unit / np.tanh(0.5)])
+    assert np.all((lengths / 1000 < moves) & (moves < lengths * 0.0101))
 
 
 def test_values_by_the_names_of_results():

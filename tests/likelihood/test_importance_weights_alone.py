@@ -67,6 +67,26 @@ def test_a_single_draw_is_a_row_too(degrees):
     assert draws.log_density.shape == (1,)
 
 
+@pytest.mark.parametrize("degrees", [math.inf, 5.0])
+def test_draws_from_the_very_edge_of_the_unit_cube_are_far_out_and_finite(degrees, monkeypatch):
+    """A Sobol sequence may begin with an exact 0, which quantiles would send to infinity."""
+
+    class Edges:
+        def __init__(self, size, seed):
+            self.size = size
+
+        def random(self, num_draws):
+            return np.tile(np.linspace(0.0, 1.0, num_draws)[:, None], self.size)
+
+    monkeypatch.setattr("scipy.stats.qmc.Sobol", Edges)
+    draws = standard_draws(2, 5, degrees)
+    assert np.all(np.isfinite(draws.z))
+    assert np.all(np.isfinite(draws.log_density))
+    assert np.all(draws.z[0] < -5.0)
+    assert np.all(draws.z[-1] > 1.5)
+    np.testing.assert_allclose(draws.z[2], 0.0, atol=1e-12)
+
+
 def proposal_at(modes, roots, log_share):
     """Of modes and roots [modes, blocks] of one latent each."""
     modes, roots = np.asarray(modes, float), np.asarray(roots, float)

@@ -164,6 +164,16 @@ def test_the_ladder_gets_finer():
     assert rules(3)[1] is gauss_hermite(3, 19)
 
 
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_every_rule_of_the_ladder_integrates_a_gaussian_with_nodes_that_can_be_held(size):
+    for rule in rules(size):
+        weights = np.exp(rule.log_weights)
+        np.testing.assert_allclose(weights.sum(), 1.0, rtol=1e-6)
+        np.testing.assert_allclose(weights @ rule.nodes**2, 1.0, rtol=1e-5)
+        assert len(rule.nodes) <= 2**18
+        assert rule.nodes.max() > (30.0 if "tails" in rule.words else 5.0)
+
+
 @pytest.mark.parametrize("size", [1, 2])
 def test_a_gaussian_is_exact_with_few_nodes(size):
     random = np.random.default_rng(1)
@@ -392,6 +402,68 @@ def test_blocks_in_chunks_are_the_same_likelihood(coarse, monkeypatch):
     np.testing.assert_allclose(retold.sd, told.sd, rtol=1e-9)
     np.testing.assert_allclose(retold.error, told.error, rtol=1e-7)
     np.testing.assert_allclose(coarse.value_alone()(THETA, coarse.start), value, rtol=1e-12)
+
+
+@pytest.mark.parametrize("ends", [[3], [1, 3], [2, 3], [1, 2, 3]])
+def test_parts_of_chunks_are_added_and_their_modes_put_together(ends, monkeypatch):
+    slices = [slice(first, end) for first, end in zip([0, *ends], ends, strict=False)]
+    asked = []
+
+    def each_chunk(theta, modes, points):
+        asked.append(points)
+        for rows in slices:
+            yield rows, None, modes[:, rows] + 100.0
+
+    def local(theta, proposal, data):
+        total = jnp.sum(data)
+        return total + theta[0], total * theta, jnp.outer(theta, theta)
+
+    monkeypatch.setattr(module, "proposals_by_chunk", lambda blocks: each_chunk)
+    monkeypatch.setattr(module, "_compiled", lambda bare, order, rung: (local, None, None))
+    function = quadrature_likelihood(counts_problem(COUNTS), order=4)
+    modes = np.arange(6.0).reshape(2, 3, 1)
+    here = function.evaluate(THETA, jnp.asarray(modes))
+    assert asked == [2 * 4]
+    assert here.value == pytest.approx(COUNTS.sum() + len(ends) * THETA[0])
+    np.testing.assert_allclose(here.gradient, COUNTS.sum() * THETA)
+    np.testing.assert_allclose(here.hessian, len(ends) * np.outer(THETA, THETA))
+    np.testing.assert_array_equal(here.extra, modes + 100.0)
+
+
+def test_a_rule_is_compared_with_the_next_finer_one():
+    """For a kink beside the nodes, of which every rule says something else."""
+    theta, place = 1.5, 0.37
+
+    def log_densities(theta, x, data):
+        return -theta[0] * jnp.abs(x[:, 0] - place)
+
+    def by_hand(rule):
+        away = np.abs(rule.nodes[:, 0] - place)
+        weights = np.exp(rule.log_weights - norm.logpdf(rule.nodes[:, 0]) - theta * away)
+        return np.log(weights.sum()), -(weights @ away) / weights.sum()
+
+    blocks = Blocks(log_densities, None, jnp.zeros((1, 1)), divisible=False)
+    _, two_rules, _ = module._compiled(blocks.bare, 5, 1)
+    found = two_rules(jnp.asarray([theta]), proposal_at([[[0.0]]], [[[[1.0]]]]), None)
+    answers = [by_hand(rule) for rule in rules(1, 5)]
+    assert len({round(value, 6) for value, _ in answers}) == 4
+    for moments, (value, _) in zip(found[:2], answers[1:3], strict=True):
+        np.testing.assert_allclose(moments.log_marginal, [value], rtol=1e-9)
+    np.testing.assert_allclose(found[2], [answers[2][1] - answers[1][1]], rtol=1e-6)
+
+
+def test_finer_rules_are_taken_one_after_the_other(monkeypatch):
+    asked = []
+
+    def compiled(bare, order, rung):
+        asked.append(rung)
+        return None, None, None
+
+    monkeypatch.setattr(module, "_compiled", compiled)
+    function = quadrature_likelihood(counts_problem(COUNTS))
+    while function.finer is not None:
+        function = function.finer()
+    assert asked == [0, 1, 2]
 
 
 def test_there_are_finer_rules_as_long_as_one_is_left_to_check_them(monkeypatch):

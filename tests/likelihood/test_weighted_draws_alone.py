@@ -162,6 +162,17 @@ def test_a_variance_of_rounding_is_none():
     np.testing.assert_allclose(found.variance, np.zeros(3), atol=1e-15)
 
 
+def test_variances_that_rounding_makes_negative_are_none():
+    row = np.random.default_rng(0).normal(size=300)
+    away = jnp.asarray(np.tile(row, (6, 1)))
+    logs = np.array([0.0, -0.3, -1.1, -0.2, -0.7, -2.9])
+    found = weighted_draws._chunk(logs, np.zeros((6, 1)), np.zeros(300), away, 8)
+    share = np.exp(logs) / np.exp(logs).sum()
+    assert np.any(share @ np.asarray(away) ** 2 < (share @ np.asarray(away)) ** 2)
+    assert np.all(found.variance >= 0)
+    assert np.all(np.isfinite(weighted_draws._summed((found,)).sd))
+
+
 def chunks():
     rng = np.random.default_rng(1)
     found = []
@@ -220,6 +231,12 @@ def test_a_chain_goes_to_a_proposal_as_metropolis_has_it(monkeypatch):
     uniform = np.array([0.0, 0.0, 0.5, 0.9, 1e-9, 0.55])
     # From 0 of weight 1: e^-1 < 0.5; e > 0.9; 0; e^-0.5 = 0.607 > 0.55.
     np.testing.assert_array_equal(weighted_draws._accepted(logs, 1, uniform), [1, 1, 1, 3, 3, 5])
+
+
+def test_the_first_proposal_after_those_to_choose_from_is_one(monkeypatch):
+    monkeypatch.setattr(weighted_draws, "TO_CHOOSE_FROM", 2)
+    logs, uniform = np.array([9.0, 0.0, 5.0, 0.0]), np.full(4, 0.5)
+    np.testing.assert_array_equal(weighted_draws._accepted(logs, 1, uniform), [1, 1, 2, 2])
 
 
 @pytest.fixture
@@ -304,3 +321,36 @@ def test_the_chain_begins_with_one_of_the_first_by_their_weights(proposals):
         away = proposals.u[0] - (draws[0] - np.asarray(EXACT.mean))
         chosen.add(int(np.argmin(np.abs(away).sum(axis=1))))
     assert len(chosen) > 4  # by chance: of equal weights any
+
+
+def test_every_proposal_keeps_its_own_weight_whatever_the_chunks(proposals, monkeypatch):
+    """Of a posterior on one side of its middle only, made four at a time."""
+    center = np.asarray(EXACT.mean)
+
+    def values(theta, x, data):
+        away = np.asarray(x) - center
+        return jnp.asarray(np.where(away[:, 1] > 0, 0.0, -1e9) - np.sum(away**2, axis=1) / 2)
+
+    monkeypatch.setattr(weighted_draws, "NUMBERS", 13)
+    draws = weighted_draws.resampled(latents(values=values), THETA, EXACT, jax.random.key(3), 24)
+    assert len(proposals.u) == 10
+    assert np.all(draws[:, 1] > center[1])
+    assert len(np.unique(draws[:, 1])) > 4
+
+
+def test_the_chain_begins_with_each_of_the_first_as_often_as_its_weight_says(proposals):
+    """One of sixteen has as much weight as all others together: half of the time."""
+    weights = np.where(np.arange(17) == 5, np.log(15.0), 0.0)
+    weights[16] = -1e9  # a proposal that is never taken
+    center = np.asarray(EXACT.mean)
+
+    def values(theta, x, data):
+        return jnp.asarray(weights - np.sum((np.asarray(x) - center) ** 2, axis=1) / 2)
+
+    own, heavy, there = latents(values=values), 0, 0
+    for seed in range(60):
+        proposals.u.clear()
+        draws = weighted_draws.resampled(own, THETA, EXACT, jax.random.key(seed), 1)
+        there += proposals.u[0][5, 0] <= 1.5
+        heavy += np.allclose(draws[0], center + proposals.u[0][5])
+    assert 0.3 < heavy / there < 0.7  # by a standard error of 0.07
