@@ -206,6 +206,18 @@ def test_densities_of_several_modes_add_up():
     np.testing.assert_allclose(density(both, 1, points), expected, rtol=1e-9)
 
 
+def test_in_a_plane_too_every_mode_has_cells_of_its_own():
+    """Far apart, where each part of the mixture is its own mode's alone."""
+    rule = RULES[2]
+    mass = np.random.default_rng(2).random((2 * len(rule.nodes), 1))
+    modes = np.array([[[0.0, 0.0]], [[1e6, -1e6]]])
+    cells = cells_of(mass, modes, np.broadcast_to(np.eye(2), (2, 1, 2, 2)))
+    points = (modes + rule.nodes).reshape(-1, 1, 2)
+    volume = np.prod(np.sqrt(1 + (B * rule.nodes) ** 2), axis=1)
+    expected = mass[:, 0] / np.tile(volume, 2)
+    np.testing.assert_allclose(density(cells, 2, points)[:, 0], expected, rtol=1e-7)
+
+
 def test_cells_without_mass_have_no_density_even_without_volume():
     cells = len(RULES[1].nodes)
     mass = np.zeros((2 * cells, 1))
