@@ -374,6 +374,12 @@ def test_of_several_modes_a_grid_is_around_the_first():
     np.testing.assert_allclose(np.array(found)[:, 0, 0], [place])
 
 
+def test_what_is_more_than_a_width_away_is_a_peak():
+    place = nearest(1.5)  # further than modes that are the same
+    (found,) = _peaks(blocks_of(bumps(place)), np.zeros(1), known([[0.0]]))
+    np.testing.assert_allclose(found[:, 0], place)
+
+
 def test_a_flat_top_is_one_peak():
     low, high = nearest(6.0), float(GRID[np.argmin(np.abs(GRID - 6.0)) + 1])
 
