@@ -92,8 +92,28 @@ def test_a_gaussian_is_known_after_one_step_from_however_far():
 
 
 def test_a_climb_ends_where_all_are_at_rest_however_many_steps_it_may_take():
-    top = climbed(in_rows(lambda x: -0.5 * (x - 3.0) ** 2), [[0.0]], 2**31 - 1)
+    evaluated = []
+
+    def seen(x):
+        jax.debug.callback(lambda: evaluated.append(1))
+        return -0.5 * jnp.sum((x - 3.0) ** 2, axis=1)
+
+    top = climbed(seen, [[0.0], [1e3]], 500)
+    jax.effects_barrier()
     np.testing.assert_allclose(top.at.mode, 3.0)
+    assert len(evaluated) < 100
+
+
+def test_a_top_is_reached_though_other_directions_are_flat():
+    """There a climb knows of no length, and must not go as far as numbers go."""
+
+    def heights(x, weights):
+        return -jnp.sqrt(1.0 + (x @ weights) ** 2)
+
+    climb = jax.jit(lambda x, weights: climb_blocks(lambda x: heights(x, weights), x).value)
+    for weights in ([1.0, 1.0, 1.0], [1.0, 2.0, 3.0], [1.0, -1.0, 0.5], [0.3, 0.7, -1.1]):
+        value = climb(jnp.asarray([[3.0, 4.0, 5.0]]), jnp.asarray(weights))
+        np.testing.assert_allclose(value, -1.0, rtol=1e-9)
 
 
 def test_a_climb_in_single_precision_stays_in_it():
