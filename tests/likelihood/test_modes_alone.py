@@ -96,12 +96,12 @@ def test_a_climb_ends_where_all_are_at_rest_however_many_steps_it_may_take():
 
     def seen(x):
         jax.debug.callback(lambda: evaluated.append(1))
-        return -0.5 * jnp.sum((x - 3.0) ** 2, axis=1)
+        return -5.0 - 0.5 * jnp.sum((x - 3.0) ** 2, axis=1)
 
     top = climbed(seen, [[0.0], [1e3]], 500)
     jax.effects_barrier()
     np.testing.assert_allclose(top.at.mode, 3.0)
-    assert len(evaluated) < 100
+    assert len(evaluated) < 40
 
 
 def test_a_top_is_reached_though_other_directions_are_flat():
