@@ -7,7 +7,9 @@ import pytest
 from scipy.stats import kstest, norm
 
 from marginax._core.programs import Program
+from marginax._core.random_numbers import split_key
 from marginax.likelihood import blocks as blocks_module
+from marginax.likelihood import grid_draws as module
 from marginax.likelihood.blocks import Blocks
 from marginax.likelihood.grid_draws import (
     CELLS,
@@ -204,6 +206,18 @@ def test_densities_of_several_modes_add_up():
     np.testing.assert_allclose(density(both, 1, points), expected, rtol=1e-9)
 
 
+def test_in_a_plane_too_every_mode_has_cells_of_its_own():
+    """Far apart, where each part of the mixture is its own mode's alone."""
+    rule = RULES[2]
+    mass = np.random.default_rng(2).random((2 * len(rule.nodes), 1))
+    modes = np.array([[[0.0, 0.0]], [[1e6, -1e6]]])
+    cells = cells_of(mass, modes, np.broadcast_to(np.eye(2), (2, 1, 2, 2)))
+    points = (modes + rule.nodes).reshape(-1, 1, 2)
+    volume = np.prod(np.sqrt(1 + (B * rule.nodes) ** 2), axis=1)
+    expected = mass[:, 0] / np.tile(volume, 2)
+    np.testing.assert_allclose(density(cells, 2, points)[:, 0], expected, rtol=1e-7)
+
+
 def test_cells_without_mass_have_no_density_even_without_volume():
     cells = len(RULES[1].nodes)
     mass = np.zeros((2 * cells, 1))
@@ -299,3 +313,91 @@ def test_what_is_prepared_is_what_draws_use(monkeypatch):
     assert draws.shape == (2, 10, 4, 1)
     assert "sample" not in compiled
     assert "find" in compiled
+
+
+def test_blocks_do_not_leak_into_each_other():
+    centers, widths = np.array([1.0, -2.0]), np.array([0.7, 1.5])
+
+    def log_density(x):
+        return -0.5 * ((x[:, 0] - centers) / widths) ** 2
+
+    roots = np.ones((1, 2, 1, 1))
+    mass = masses_of(log_density, np.zeros((1, 2, 1)), roots, [[0.0, 0.0]], SMALL[1])
+    for b in range(2):
+        own = widened(normal_masses(centers[b], widths[b]), 0)
+        np.testing.assert_allclose(mass[:, b], own, rtol=1e-9)
+
+
+def test_the_first_and_the_last_cell_are_drawn_like_others():
+    mass = np.zeros((len(RULES[1].nodes), 1))
+    mass[[0, -1]] = 0.5
+    found = points_of_cells(cells_of(mass, [[[0.0]]], [[[[1.0]]]]), 1)
+    t = np.arcsinh(B * found) / B
+    spacing, reach = CELLS[1]
+    assert np.all(np.abs(t) > reach - 0.51 * spacing)
+    assert abs(np.mean(t > 0) - 0.5) < 4.5 * np.sqrt(0.25 / 4000)
+
+
+def test_a_point_beyond_all_cells_leaves_others_their_density():
+    cells = cells_of(np.ones((len(RULES[1].nodes), 1)), [[[0.0]]], [[[[1.0]]]])
+    found = density(cells, 1, np.array([0.0, 1e9])[:, None, None])
+    np.testing.assert_array_equal(found[:, 0], [1.0, 0.0])
+
+
+def test_every_block_has_its_own_share_of_accepted_proposals():
+    def log_densities(theta, x, data):
+        return jnp.where(data, -jnp.inf, -0.5 * x[:, 0] ** 2)
+
+    nowhere = jnp.asarray([False, True, False])
+    blocks = Blocks(log_densities, nowhere, jnp.zeros((3, 1)), divisible=True)
+    at = laplace_at(np.zeros((1, 3, 1)), np.ones((1, 3, 1, 1)))
+    proposal = Proposal(at, jnp.zeros((1, 3)))
+    keys = split_key(jax.random.key(0), 1)
+    sample = module._compiled(blocks.bare, 1, 4, 50)
+    _, moved = sample(np.zeros(1), proposal, keys, np.int32(0), nowhere)
+    assert moved.shape == (3,)
+    assert np.all(np.asarray(moved)[[0, 2]] > 0.7)
+    assert moved[1] == 0
+
+
+@pytest.mark.parametrize(("num_modes", "points"), [(1, 8 * 170), (20, 20 * 129)])
+def test_a_chunk_has_room_for_all_nodes_and_proposals(monkeypatch, num_modes, points):
+    """And the parts of chunks are put together in the order of blocks."""
+
+    def proposals_by_chunk(blocks):
+        def each(theta, modes, points_per_block):
+            assert points_per_block == points
+            yield slice(0, 3), None, None
+            yield slice(3, 4), None, None
+
+        return each
+
+    def sample(theta, proposal, keys, place, data):
+        means = jnp.broadcast_to(data["mean"][:, None], (8, 150, len(data["mean"]), 1))
+        return means, data["width"]
+
+    monkeypatch.setattr(module, "proposals_by_chunk", proposals_by_chunk)
+    monkeypatch.setattr(module, "_compiled", lambda *given: sample)
+    starts = jnp.zeros((num_modes, 4, 1))
+    draws, acceptance = grid_draws(FOUR, 8, 150)(np.zeros(1), starts, jax.random.key(0))
+    expected = np.broadcast_to(np.asarray(DATA["mean"])[:, None], (8, 150, 4, 1))
+    np.testing.assert_array_equal(draws, expected)
+    assert acceptance == pytest.approx(np.mean(DATA["width"]))
+
+
+def test_what_is_prepared_is_the_first_chunk_of_several(monkeypatch):
+    """Of 5 blocks with room for 3 they are one of 3 and one of 2."""
+    asked = []
+
+    class Sample:
+        def prepare(self, *shapes):
+            asked.append(shapes)
+
+    monkeypatch.setattr(blocks_module, "MOST_POINTS", 3 * 8 * 170)
+    monkeypatch.setattr(module, "_compiled", lambda *given: Sample())
+    data = jnp.arange(5.0)
+    prepare_grid_draws(Blocks(normals, data, jnp.zeros((5, 1)), divisible=True), 8, 150, 4)
+    ((theta, proposal, keys, _, chunk),) = asked
+    shapes = [leaf.shape for leaf in jax.tree.leaves((theta, proposal, keys))]
+    assert shapes == [(4,), (1, 3, 1), (1, 3, 1, 1), (1, 3), (1, 3), (2,)]
+    assert chunk.tolist() == [0.0, 1.0, 2.0]

@@ -165,3 +165,16 @@ def test_from_where_there_is_no_density_every_jump_is_taken():
     jumps = of_first_block(jumps_between(proposal(*LINE, shares=[0.5, 0.5])))
     after, _ = jumped(jumps, np.full((500, 1), 5.0), log_density, 500)
     assert np.all(after.position != 5.0)
+
+
+def test_a_chain_in_single_precision_stays_in_it():
+    """A loop over its steps takes no other."""
+
+    def after(start, jumps):
+        state = State(start, jnp.zeros((), start.dtype), jnp.zeros_like(start))
+        return jump(jax.random.key(0), state, lambda u: -0.5 * jnp.sum(u**2), jumps)
+
+    jumps = of_first_block(jumps_between(proposal(*LINE, shares=[0.6, 0.4])))
+    single = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), jumps)
+    found = jax.eval_shape(after, jax.ShapeDtypeStruct((1,), jnp.float32), single)
+    assert [leaf.dtype for leaf in found] == [jnp.float32] * 3

@@ -270,6 +270,17 @@ def test_a_mode_that_a_block_does_not_have_is_not_begun_from():
     assert widths == {(1.0, 1.0), (1.0, 3.0)}
 
 
+def test_every_coordinate_has_a_middle_and_a_spread_of_its_own():
+    """As it has of blocks of one latent each."""
+    modes = np.array([1.0, 2.0, 9.0])
+    units = np.array([1.0, 100.0])
+    inverse = np.broadcast_to(np.diag(2.0 / units), (1, 3, 2, 2))
+    both = _Known((modes[:, None] * units)[None], inverse, np.zeros((1, 3)))
+    points = np.array(_dispersed(both, fixed(), 0))
+    alone = np.array(_dispersed(known([modes], widths=0.5), fixed(), 0))
+    np.testing.assert_allclose(points, alone * units)
+
+
 @pytest.mark.parametrize(
     ("blocks", "size", "count"), [(5_000, 1, 12), (5_001, 1, 4), (2, 10, 12), (2, 11, 4)]
 )
@@ -337,6 +348,36 @@ def test_what_is_within_a_width_or_undefined_is_no_peak():
 
     (found,) = _peaks(blocks_of(undefined), np.zeros(1), known([[0.0]]))
     np.testing.assert_allclose(found[:, 0], nearest(-6.0))
+
+
+def test_where_nothing_is_known_no_peak_is_looked_for():
+    """There it would stand in for the last of those that are climbed."""
+    places = [nearest(place) for place in (-6.0, -12.0, -20.0, -30.0)]
+
+    def undefined(u):
+        return jnp.where(u > 2.0, jnp.nan, bumps(*places)(u))
+
+    found = _peaks(blocks_of(undefined), np.zeros(1), known([[0.0]]))
+    np.testing.assert_allclose(np.array(found)[:, 0, 0], places)
+
+
+def test_a_peak_may_be_at_either_end_of_the_grid():
+    places = [float(GRID[1]), float(GRID[-2])]
+    found = _peaks(blocks_of(bumps(*places)), np.zeros(1), known([[0.0]]))
+    np.testing.assert_allclose(np.array(found)[:, 0, 0], places)
+
+
+def test_of_several_modes_a_grid_is_around_the_first():
+    place = nearest(-6.0)
+    several = known([[0.0], [1e5], [-1e7]], widths=[[1.0], [10.0], [1e3]])
+    found = _peaks(blocks_of(bumps(place)), np.zeros(1), several)
+    np.testing.assert_allclose(np.array(found)[:, 0, 0], [place])
+
+
+def test_what_is_more_than_a_width_away_is_a_peak():
+    place = nearest(1.5)  # further than modes that are the same
+    (found,) = _peaks(blocks_of(bumps(place)), np.zeros(1), known([[0.0]]))
+    np.testing.assert_allclose(found[:, 0], place)
 
 
 def test_a_flat_top_is_one_peak():

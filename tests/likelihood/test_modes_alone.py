@@ -68,6 +68,71 @@ def test_a_gaussian_is_known_after_one_step_in_any_units():
     np.testing.assert_allclose(top.at.log_root[3], np.linalg.slogdet(root[3])[1])
 
 
+@jax.jit
+def after_one_step(precisions, start):
+    """Of Gaussians around 0."""
+    return climb_blocks(lambda x: -0.5 * jnp.einsum("bp,bpq,bq->b", x, precisions, x), start, 1)
+
+
+def test_every_block_has_the_width_that_it_has_alone():
+    """In a direction that is flat too, where it is 1e6 for want of another number."""
+    kinds = jnp.asarray([[[1.0, 1.0], [1.0, 1.0]], [[1.0, 0.0], [0.0, 0.0]]])
+    start = jnp.zeros((2, 2))
+    both = after_one_step(kinds, start).at
+    for k in range(2):
+        alone = after_one_step(kinds[np.array([k, k])], start).at
+        np.testing.assert_allclose(both.log_root[k], alone.log_root[k], rtol=1e-9)
+        np.testing.assert_allclose(both.root[k], alone.root[k], rtol=1e-9)
+
+
+def test_a_gaussian_is_known_after_one_step_from_however_far():
+    start = jnp.asarray([[3e6, 0.0], [-4e3, 5e7]])
+    top = after_one_step(jnp.stack([jnp.eye(2)] * 2), start)
+    np.testing.assert_allclose(top.at.mode, 0.0, atol=1e-7)
+
+
+def test_a_climb_ends_where_all_are_at_rest_however_many_steps_it_may_take():
+    evaluated = []
+
+    def seen(x):
+        jax.debug.callback(lambda: evaluated.append(1))
+        return -5.0 - 0.5 * jnp.sum((x - 3.0) ** 2, axis=1)
+
+    top = climbed(seen, [[0.0], [1e3]], 500)
+    jax.effects_barrier()
+    np.testing.assert_allclose(top.at.mode, 3.0)
+    assert len(evaluated) < 40
+
+
+def test_a_top_is_reached_though_other_directions_are_flat():
+    """There a climb knows of no length, and must not go as far as numbers go."""
+
+    def heights(x, weights):
+        return -jnp.sqrt(1.0 + (x @ weights) ** 2)
+
+    climb = jax.jit(lambda x, weights: climb_blocks(lambda x: heights(x, weights), x).value)
+    for weights in ([1.0, 1.0, 1.0], [1.0, 2.0, 3.0], [1.0, -1.0, 0.5], [0.3, 0.7, -1.1]):
+        value = climb(jnp.asarray([[3.0, 4.0, 5.0]]), jnp.asarray(weights))
+        np.testing.assert_allclose(value, -1.0, rtol=1e-9)
+
+
+def test_a_climb_in_single_precision_stays_in_it():
+    def found(x):
+        return climb_blocks(lambda x: -jnp.sum(x**4, axis=1), x)
+
+    shapes = jax.eval_shape(found, jax.ShapeDtypeStruct((3, 2), jnp.float32))
+    assert {leaf.dtype for leaf in jax.tree.leaves(shapes)} == {jnp.dtype(jnp.float32)}
+
+
+def test_beside_a_slope_a_width_is_that_in_which_the_density_changes_by_e():
+    """Of many latents, where it is taken as it is."""
+    slopes = np.array([0.5, *range(2, 12)])
+    top = climbed(lambda x: -0.5 * jnp.sum(x**2, axis=1), slopes[None], 0)
+    widths = 1 / np.maximum(slopes, 1.0)
+    np.testing.assert_allclose(np.linalg.norm(top.at.root[0], axis=1), widths, rtol=1e-9)
+    np.testing.assert_allclose(top.at.log_root, [np.log(widths).sum()], rtol=1e-9)
+
+
 def tail(power):
     return lambda x: -(jnp.abs(x) ** power)
 
@@ -161,6 +226,11 @@ def test_a_rise_is_what_a_twentieth_of_a_width_to_either_side_gains():
     np.testing.assert_allclose(rise(ramps, root, np.zeros((4, 1))), [0.3, 0.3, 1.5, 0.05])
 
 
+def test_what_is_undefined_nearby_is_no_rise():
+    low = in_rows(lambda x: jnp.where(x > 0.01, jnp.nan, -x) - 7.0)
+    np.testing.assert_allclose(rise(low, [[[1.0]]], np.zeros((1, 1))), [0.05])
+
+
 def test_a_rise_is_the_largest_along_the_columns_of_the_root():
     actual = rise(lambda x: x[:, 0] - x[:, 1], [[[1.0, 3.0], [0.0, 5.0]]], np.zeros((1, 2)))
     np.testing.assert_allclose(actual, [0.05 * 2.0])
@@ -234,6 +304,11 @@ def test_widths_at_edges_and_kinks():
         (flat, 5.0): 1.0,
     }
     np.testing.assert_allclose(factors(*cases)[:, 0], list(cases.values()))
+
+
+def test_in_a_hollow_a_width_is_where_the_density_falls_beyond():
+    """At 0.3 it is higher than in the middle; at four times that it is 0.63 lower."""
+    np.testing.assert_allclose(factors((lambda x: x**2 - x**4, 0.3)), [[4.0]])
 
 
 def test_every_column_of_a_root_has_its_own_factor():
@@ -323,6 +398,20 @@ def test_it_is_looked_at_the_same_distance_away_whatever_the_number_of_latents()
 
     root = jnp.stack([jnp.eye(2)] * 2)
     actual = jax.jit(lambda m: _is_resolved(log_densities, m, root))(jnp.zeros((2, 2)))
+    assert actual.tolist() == [False, True]
+
+
+def test_what_is_little_beside_the_values_of_one_block_is_noise_in_another():
+    cases = [(noisy(1e-3, 0.0), 0.0, 1.0), (noisy(1e-3, 1e12), 0.0, 1.0)]
+    assert resolved(*cases) == [False, True]
+
+
+def test_it_is_looked_at_along_the_sum_of_the_columns_of_a_root():
+    def log_densities(x):
+        return -sum(jnp.abs(x[:, 0] - 2**0.5 * place) for place in PLACES[2:])
+
+    root = jnp.asarray([[[1.0, 1.0], [0.0, 1.0]], [[1.0, 0.0], [1.0, 1.0]]])
+    actual = jax.jit(lambda r: _is_resolved(log_densities, jnp.zeros((2, 2)), r))(root)
     assert actual.tolist() == [False, True]
 
 

@@ -7,6 +7,7 @@ import pytest
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal, multivariate_t, norm
 
+from marginax.likelihood import blocks as blocks_module
 from marginax.likelihood import proposals
 from marginax.likelihood.blocks import Blocks
 from marginax.likelihood.modes import Laplace, Top
@@ -54,6 +55,11 @@ def test_standard_densities_are_those_of_scipy(size):
         expected = multivariate_t(np.zeros(size), np.eye(size), degrees).logpdf(z)
         np.testing.assert_allclose(log_t(z, jnp.asarray(degrees)), expected)
     np.testing.assert_allclose(log_t(z, jnp.asarray(np.inf)), gaussian)
+
+
+def test_the_slope_of_a_t_of_infinite_degrees_is_that_of_a_gaussian():
+    slope = jax.grad(lambda z: log_standard_t(z, jnp.asarray(np.inf)))(jnp.asarray([2.0, -3.0]))
+    np.testing.assert_allclose(slope, [-2.0, 3.0])
 
 
 @pytest.mark.parametrize("size", [1, 2])
@@ -190,6 +196,14 @@ def test_even_a_negligible_mode_is_looked_at():
     np.testing.assert_allclose(shares[1] / shares[0], np.exp(-6.5))
 
 
+@pytest.mark.parametrize("height", [-300.0, 300.0])
+def test_shares_are_the_same_whatever_is_added_to_all_values(height):
+    for values in ([0.0, -50.0, -3.0], [-50.0, 0.0, 0.0]):
+        expected, _ = shares_of([0.0, 20.0, 40.0], [1.0, 1.0, 3.0], values)
+        shares, _ = shares_of([0.0, 20.0, 40.0], [1.0, 1.0, 3.0], np.array(values) + height)
+        np.testing.assert_allclose(shares, expected, rtol=1e-9)
+
+
 @pytest.mark.parametrize("nothing", [np.nan, -np.inf])
 def test_of_modes_without_mass_the_first_is_kept(nothing):
     shares, _ = shares_of([0.0, 20.0], [1.0, 1.0], [nothing, nothing])
@@ -299,6 +313,24 @@ def test_chunks_of_few_blocks_share_a_climb(climbs, num_modes):
         ):
             np.testing.assert_array_equal(leaf, np.asarray(all_of_it)[:, k : k + 1])
     assert isinstance(whole.at.mode, jax.Array)  # not fetched, as there was one chunk
+
+
+@pytest.mark.parametrize("num_modes", [1, 2])
+def test_several_climbs_are_put_together_block_by_block(climbs, monkeypatch, num_modes):
+    """Of 4 blocks, 2 at a time, for chunks of one."""
+    starts = jnp.arange(4.0 * num_modes).reshape(num_modes, 4, 1) * 10
+    ((_, whole, onwards),) = proposals_by_chunk(blocks_of(4))(THETA, starts, 1)
+    monkeypatch.setattr(blocks_module, "MOST_POINTS", 400)
+    found = list(proposals_by_chunk(blocks_of(4))(THETA, starts, 400))
+    assert [data for _, data in climbs[num_modes:]] == [[0.0, 1.0]] * num_modes + [
+        [2.0, 3.0]
+    ] * num_modes
+    assert [rows for rows, *_ in found] == [slice(k, k + 1) for k in range(4)]
+    for k, (_, part, further) in enumerate(found):
+        for leaf, all_of_it in zip(
+            jax.tree.leaves((part, further)), jax.tree.leaves((whole, onwards)), strict=True
+        ):
+            np.testing.assert_array_equal(leaf, np.asarray(all_of_it)[:, k : k + 1])
 
 
 def test_chunks_of_devices_are_climbed_one_by_one(climbs, monkeypatch):
