@@ -59,7 +59,7 @@ def run(
         jobs: how many at a time.
         seconds: of tests for one of them, as long as they took with coverage; one that takes
             five times as long, and half a minute, never ends.
-        tests: to try instead of those that run its lines.
+        tests: to try instead of those that run its lines, or the files they are in.
 
     Yields:
         Each with "killed by ...", "killed: ..." or "SURVIVED", as they end.
@@ -70,6 +70,11 @@ def run(
     gc.collect()
     gc.freeze()  # or every child would go through all that is imported
     there = collected()
+    if tests:  # one by one, because one that fails without a mutant is left out
+        tests = [name for name in there if name.startswith(tuple(tests))]
+        if not tests:
+            raise SystemExit("--tests: there are no such tests.")
+        seconds = max(seconds, sum(seconds_of(name) for name in tests))
     kills: dict[str, Counter] = defaultdict(Counter)
     sound: dict[tuple[str, bool], bool] = {}  # whether a test passes here without a mutant
     waiting = list(reversed(mutants))
@@ -115,13 +120,13 @@ def run(
                 waiting.append(mutant)
 
 
-def collected() -> set[str]:
-    """The tests that can be named: pytest refuses a list in which one is not there."""
+def collected() -> dict[str, None]:
+    """The tests that can be named, in order: pytest refuses a list in which one is not there."""
     ours, theirs = FORK.Pipe(duplex=False)
 
     class Names:
         def pytest_collection_finish(self, session) -> None:
-            theirs.send({item.nodeid for item in session.items})
+            theirs.send(dict.fromkeys(item.nodeid for item in session.items))
 
     def collect() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -131,7 +136,7 @@ def collected() -> set[str]:
 
     child = FORK.Process(target=collect)
     child.start()
-    if not ours.poll(120):
+    if not ours.poll(300):
         raise SystemExit("The tests cannot be collected: is `make test` green?")
     names = ours.recv()
     child.join()

@@ -205,7 +205,7 @@ def _dispersed(known: _Known, rng: np.random.Generator, round_number: int) -> li
     mode, root = known.mode[pick], np.linalg.pinv(known.inverse[pick])
     width = np.linalg.norm(root, axis=2)  # of every coordinate
     center = np.median(mode, axis=0)
-    across = np.median(np.abs(mode - center), axis=0) if num_blocks > 1 else np.zeros(size)
+    across = np.median(np.abs(mode - center), axis=0)
     spread = np.maximum(width, across)
     signs = rng.choice([-1.0, 1.0], size=(2, num_blocks, size))
     points = [-mode, signs[0] * mode]
