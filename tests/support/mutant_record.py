@@ -64,6 +64,7 @@ def page(record: dict[str, dict], untried: dict[str, int]) -> str:
         for row in (f"`{path.split('/')[0]}/`", "all"):
             folders[row]["mutants"] += entry["mutants"]
             folders[row]["survivors"] += len(entry["survivors"])
+            folders[row]["equivalent"] += sum(map(is_equivalent, entry["survivors"]))
         for one in entry["survivors"]:
             reasons[one["why"]].append(f"`{path}:{one['line']}` {shown(one['change'])}")
     some = ", ".join(f"`{path}` ({mutants})" for path, mutants in untried.items())
@@ -71,13 +72,23 @@ def page(record: dict[str, dict], untried: dict[str, int]) -> str:
     return "\n".join([HEAD, *table(folders.items()), *left, "", SURVIVORS, *lists(reasons), ""])
 
 
+def is_equivalent(survivor: dict) -> bool:
+    """Whether the numbers are the same with the change: neither a setting nor an open one."""
+    return survivor["why"] != OPEN and "setting" not in survivor["why"]
+
+
 def table(rows: Iterable[tuple[str, collections.Counter]]) -> list[str]:
-    """By folder: how many, and how many were killed."""
-    lines = ["| | mutants | killed | killed, % |", "|---|---|---|---|"]
+    """By folder: how many, how many were killed, and of those that change a number at all."""
+    lines = [
+        "| | mutants | killed | killed, % | equivalent | killed of the others, % |",
+        "|---|---|---|---|---|---|",
+    ]
     for name, count in sorted(rows, key=lambda row: (row[0] == "all", row[0])):
-        killed = count["mutants"] - count["survivors"]
-        share = 100 * killed / count["mutants"]
-        lines.append(f"| {name} | {count['mutants']:,} | {killed:,} | {share:.1f} |")
+        mutants, equivalent = count["mutants"], count["equivalent"]
+        killed = mutants - count["survivors"]
+        of_all, of_others = 100 * killed / mutants, 100 * killed / (mutants - equivalent)
+        counts = f"{mutants:,} | {killed:,} | {of_all:.1f} | {equivalent:,} | {of_others:.1f}"
+        lines.append(f"| {name} | {counts} |")
     return lines
 
 
@@ -113,6 +124,10 @@ python tests/support/mutants.py --jobs 2
 python tests/support/mutants.py --jobs 2 --again --seconds 60     survivors, on more tests
 python tests/support/mutants.py --record
 ```
+
+Equivalent is what gives the same numbers with the change, whether always, but for rounding, or
+but for two floats that are equal by chance. Settings whose neighbours do as well are not counted as
+equivalent: they are survivors.
 """
 SURVIVORS = """## Survivors
 
