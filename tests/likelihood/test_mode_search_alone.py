@@ -180,6 +180,12 @@ def test_a_block_with_fewer_modes_repeats_its_first():
     assert some.mass[0].tolist() == [-9.0, -9.0]  # as it was
 
 
+def test_of_modes_that_weigh_the_same_those_found_first_are_kept():
+    modes = np.arange(40.0)[:, None]  # every other one is the heavier
+    starts = np.asarray(_as_starts(known(modes, modes % 2)))[:, 0, 0]
+    assert starts.tolist() == [0.0, *range(1, 31, 2)]
+
+
 # Points far away
 
 
