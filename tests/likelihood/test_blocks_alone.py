@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import Mesh, NamedSharding
+from traced import largest_array
 
 import marginax as mx
 from marginax.likelihood import blocks as module
@@ -340,18 +341,6 @@ def test_where_there_is_no_number_there_is_no_density_and_no_derivative(most, mo
     np.testing.assert_array_equal(undefined, [[0, 0], [1, 0], [0, 1], [0, 0]])
     inside = plain[POINTS[..., 0] > 0]
     np.testing.assert_allclose(slope, np.sum(np.exp(inside) * inside))
-
-
-def largest_array(jaxpr):
-    """How many numbers the largest array has that a traced function makes."""
-    sizes = [0]
-    for equation in jaxpr.eqns:
-        sizes += [int(np.prod(one.aval.shape, dtype=int)) for one in equation.outvars]
-        for part in jax.tree.leaves(list(equation.params.values())):
-            inner = getattr(part, "jaxpr", part)
-            if hasattr(inner, "eqns"):
-                sizes.append(largest_array(inner))
-    return max(sizes)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.stats import kstest, norm
+from traced import largest_array
 
 from marginax._core.programs import Program
 from marginax._core.random_numbers import split_key
@@ -18,6 +19,7 @@ from marginax.likelihood.grid_draws import (
     _cells,
     _log_q,
     _proposed,
+    _values,
     can_use_grid,
     grid_draws,
     prepare_grid_draws,
@@ -72,6 +74,23 @@ def masses_of(log_density, modes, roots, log_share, rule):
         atol=1e-12,
     )
     return np.asarray(found.mass)
+
+
+@pytest.mark.parametrize(
+    ("most", "at_once"), [(1000, 8), (24, 8), (23, 7), (12, 4), (6, 2), (4, 1), (2, 1)]
+)
+def test_no_more_points_are_evaluated_at_once_than_there_is_room_for(most, at_once, monkeypatch):
+    """Of eight points in each of three blocks, for a density that makes 100 numbers of each."""
+    monkeypatch.setattr(module, "MOST_POINTS", most)
+
+    def densities(theta, x, data):
+        return theta[0] + jnp.sum(jnp.cos(jnp.outer(x[:, 0], jnp.arange(100.0))), axis=1)
+
+    blocks = Blocks(densities, None, jnp.zeros((3, 1)), divisible=False)
+    found = jax.make_jaxpr(lambda x: _values(blocks, jnp.asarray([7.0]), x, None))(
+        jnp.zeros((8, 3, 1))
+    )
+    assert largest_array(found.jaxpr) == at_once * 3 * 100
 
 
 def one_normal(x):
