@@ -65,9 +65,28 @@ TABLES = {
         ("many_groups.txt",),
     ),
     "velocity": _script("velocity", "velocity.txt"),
-    "random_batches": _script("random_batches", "random_batches.md", "random_batches_noise.md"),
+    "random_batches": Table(
+        ("-m benchmarks.random_batches", "-m benchmarks.random_batches --noise"),
+        ("random_batches.md", "random_batches_noise.md"),
+    ),
     "fields": _script("fields"),
-    "velocity_ceiling": _script("velocity_ceiling", needs="an NVIDIA GPU"),
+    "velocity_ceiling": Table(
+        (
+            "-m benchmarks.velocity_ceiling",
+            "-m benchmarks.velocity_ceiling --particles 100000 --dimension 50",
+        ),
+        ("velocity_ceiling.txt",),
+        "an NVIDIA GPU",
+    ),
+    "many_groups_on_a_gpu": Table(
+        (
+            "-m benchmarks.many_groups --no-draw-posterior --groups 1000",
+            "-m benchmarks.many_groups --no-draw-posterior --groups 10000",
+            "-m benchmarks.many_groups --no-draw-posterior --groups 1000000 --num-starts 3",
+        ),
+        ("many_groups_on_a_gpu.txt",),
+        "an NVIDIA GPU",
+    ),
     "kernel_accuracy": _script("kernel_accuracy"),
     "non_gaussian": _script("non_gaussian", "non_gaussian.txt"),
     "constrained_latents": _script("constrained_latents"),
@@ -95,7 +114,7 @@ def code_checksum() -> str:
 
 def make(name: str) -> bool:
     """Makes a table, and notes it; whether that went well."""
-    began, code = time.monotonic(), code_checksum()
+    began, clock, code = time.monotonic(), time.time(), code_checksum()
     said = ""
     for command in TABLES[name].commands:
         print(f"{name}: python {command}", flush=True)
@@ -108,6 +127,9 @@ def make(name: str) -> bool:
     for file in TABLES[name].files:
         if file.endswith(".txt"):
             (RESULTS / file).write_text(said)
+        elif not (RESULTS / file).exists() or (RESULTS / file).stat().st_mtime < clock:
+            print(f"  failed: none of its commands wrote {file}", flush=True)
+            return False
     seconds = round(time.monotonic() - began)
     made = json.loads(MADE.read_text()) if MADE.exists() else {}
     day = datetime.datetime.now(datetime.UTC).date().isoformat()
