@@ -200,7 +200,7 @@ def main():
     head = (
         "# Mixed models from formulas\n\n`python -m benchmarks.mixed_models`, every tool in a fresh"
     )
-    head += " process on two cores of one machine; ratios travel, seconds do not.\n\n"
+    head += " process on two cores of one machine; seconds do not travel, ratios roughly.\n\n"
     RESULTS.write_text(head + "\n".join(lines) + "\n\n" + "\n".join(more) + "\n")
 
 
