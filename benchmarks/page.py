@@ -50,10 +50,10 @@ def write(found: dict) -> None:
 def _compilations(rows: list[dict]) -> str:
     """Totals in words and the longest programs of the first fit as a table."""
     words = []
-    for name in dict.fromkeys(row["fit"] for row in rows):
+    for name in ("first", "other data", "the same again"):
         mine = [row for row in rows if row["fit"] == name]
         count, spent = sum(r["count"] for r in mine), sum(r["seconds"] for r in mine)
-        words.append(f"{name}: {count} programs, {spent:.1f} s")
+        words.append(f"{name}: {count} programs, {spent:.1f} s" if mine else f"{name}: none")
     longest = [row for row in rows if row["seconds"] >= 0.05]
     table = markdown(longest, compilations.COLUMNS)
     return (
