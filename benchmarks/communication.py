@@ -151,26 +151,26 @@ def methods() -> dict[str, Any]:
 
 
 def compiled(algorithm: Any, axes: dict[str, int]) -> Any:
-    """One step, compiled for arrays that are described and do not exist."""
+    """One step of one start, compiled for arrays that are described and do not exist."""
     shape = jax.ShapeDtypeStruct
-    theta = {name: shape((2,), jnp.float32) for name in ("mean", "log_sd")}
-    particles = shape((NUM_PARTICLES, NUM_GROUPS, 2), jnp.float32)
+    theta = {name: shape((1, 2), jnp.float32) for name in ("mean", "log_sd")}
+    particles = shape((1, NUM_PARTICLES, NUM_GROUPS, 2), jnp.float32)
     data = shape((NUM_GROUPS, NUM_OBSERVATIONS), jnp.float32)
-    key = jax.eval_shape(lambda: jax.random.key(0))
-    state = jax.eval_shape(algorithm.init, key, theta, particles)
+    keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), 1))
+    state = jax.eval_shape(jax.vmap(algorithm.init), keys, theta, particles)
 
-    def step(key: Any, state: Any, data: Any) -> Any:
-        return algorithm.step(key, state, data)[0]
+    def step(keys: Any, state: Any, data: Any) -> Any:
+        return jax.vmap(algorithm.step, (0, 0, None))(keys, state, data)[0]
 
     shape_of_mesh = tuple(axes.values())
     devices = np.array(jax.devices()[: math.prod(shape_of_mesh)]).reshape(shape_of_mesh)
     mesh = Mesh(devices, tuple(axes), axis_types=(AxisType.Auto,) * len(axes))
-    layout = lay_out(mesh, particles, None)
-    places = layout.of_state(state)
+    layout = lay_out(mesh, particles)
+    places = layout.of_state(state, algorithm.replicated)
     inside = (layout.replicated, places, layout.of_data(data))
     given = jax.tree.map(
         lambda leaf, place: shape(leaf.shape, leaf.dtype, sharding=place),
-        (key, state, data),
+        (keys, state, data),
         inside,
     )
     return jax.jit(step, out_shardings=places).lower(*given).compile()
