@@ -1,5 +1,8 @@
 """Fits of NumPyro models: the same answers as by other ways, and the way back."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -105,3 +108,33 @@ def test_a_gamma_latent_and_the_way_back(key):
     # The posterior of x_g is Gamma(2 + y_g, rate + 1).
     np.testing.assert_allclose(predicted.mean(axis=0), (2 + y) / (exact + 1), rtol=0.15)
     assert fit.problem.num_groups == 60
+
+
+@pytest.mark.parametrize("in_groups", [True, False])
+def test_two_threads_run_a_model_one_after_the_other(in_groups):
+    """NumPyro has one list of handlers: a thread that runs meanwhile would substitute its own."""
+
+    def model(y):
+        mean = numpyro.param("mean", 0.0)
+        time.sleep(0.01)
+        if in_groups:
+            with numpyro.plate("groups", 3):
+                x = numpyro.sample("x", dist.Normal(mean, 1.0))
+                time.sleep(0.01)
+                numpyro.sample("y", dist.Normal(x, 1.0), obs=y)
+        else:
+            x = numpyro.sample("x", dist.Normal(mean, 1.0).expand([3]).to_event(1))
+            time.sleep(0.01)
+            numpyro.sample("y", dist.Normal(x, 1.0).to_event(1), obs=y)
+
+    y, x, means = np.array([1.0, 2.0, 4.0]), np.array([0.5, 3.0, 2.0]), np.arange(6.0)
+    problem = mx.from_numpyro(model, y)
+    assert (problem.num_groups == 3) == in_groups
+
+    def density(mean):
+        return float(problem.unconstrained_log_joint({"mean": mean}, {"x": x}, problem.data))
+
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(density, means))
+    expected = stats.norm.logpdf(x, means[:, None], 1).sum(axis=1) + stats.norm.logpdf(y, x).sum()
+    np.testing.assert_allclose(found, expected, rtol=1e-5)

@@ -8,7 +8,7 @@ here fails there, in words.
 import contextlib
 import contextvars
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import jax
 import numpy as np
@@ -20,7 +20,25 @@ from marginax.likelihood.posterior import prepare_draws
 from marginax.model.problem import Problem, in_double_precision
 from marginax.running.block_programs import prepare_run
 
-__all__ = ["compile_ahead"]
+__all__ = ["compile_ahead", "nothing_goes_on"]
+
+_started: contextvars.ContextVar[list[tuple[threading.Thread, threading.Event]] | None] = (
+    contextvars.ContextVar("_started", default=None)
+)
+
+
+@contextlib.contextmanager
+def nothing_goes_on() -> Iterator[None]:
+    """When this ends, so have the threads that were started inside: they run the user's model."""
+    threads: list[tuple[threading.Thread, threading.Event]] = []
+    token = _started.set(threads)
+    try:
+        yield
+    finally:
+        _started.reset(token)
+        for thread, no_more in threads:
+            no_more.set()
+            thread.join()
 
 
 def compile_ahead(problem: Problem, plan: Plan, *, draws: bool) -> None:
@@ -36,18 +54,24 @@ def compile_ahead(problem: Problem, plan: Plan, *, draws: bool) -> None:
     if draws:
         jobs.append((True, lambda: prepare_draws(in_double_precision(problem))))
 
-    options = options_of_jax()
+    options, no_more = options_of_jax(), threading.Event()
 
     def work() -> None:
         with jax.enable_x64(double):
             if options_of_jax() != options:  # set for one thread, and so for another program
                 return
         for in_double, job in jobs:
+            if no_more.is_set():
+                return
             with contextlib.suppress(Exception), jax.enable_x64(in_double):
                 job()
 
     context = contextvars.copy_context()  # in which the model is known by now
-    threading.Thread(target=context.run, args=(work,), name="marginax compiles ahead").start()
+    thread = threading.Thread(target=context.run, args=(work,), name="marginax compiles ahead")
+    thread.start()
+    started = _started.get()
+    if started is not None:
+        started.append((thread, no_more))
 
 
 def _particles(problem: Problem, plan: Plan) -> None:

@@ -27,7 +27,7 @@ from marginax._core.programs import program
 from marginax._core.threads import one_thread_of_blas
 from marginax.algorithms.contract import Algorithm
 from marginax.fitting import stages
-from marginax.fitting.ahead import compile_ahead
+from marginax.fitting.ahead import compile_ahead, nothing_goes_on
 from marginax.fitting.arguments import check_fit
 from marginax.fitting.interrupts import ended_by_ctrl_c, kept, unless_interrupted
 from marginax.fitting.particles import run_particles
@@ -139,6 +139,7 @@ class _Asked(NamedTuple):
 
 
 @models_as_they_are()
+@nothing_goes_on()
 def _fit(problem: Problem, key: Key, asked: _Asked) -> Fit:
     """Stage by stage, in the precision that JAX has now."""
     options = asked.options

@@ -23,6 +23,7 @@ from marginax._core.at_start import NotFiniteError
 from marginax._core.checks import is_traced
 from marginax._core.disk_cache import kept_on_disk
 from marginax._core.precision import hold
+from marginax._core.threads import ONE_AT_A_TIME
 from marginax.model.groups import PaddedGroups, shared_axis
 from marginax.model.inputs import (
     as_starts,
@@ -239,17 +240,20 @@ class Problem:
     def _unconstrained_density(self, theta: Theta, latent: Latent, data: Data) -> Array:
         if self.num_groups is not None:
             return jnp.sum(self.unconstrained_group_log_joints(theta, latent, data))
-        return self.log_joint(
-            self.constrained_theta(theta), forward(self.latent_transforms, latent), data
-        ) + log_abs_det_jacobian(self.latent_transforms, latent)
+        constrained = self.constrained_theta(theta), forward(self.latent_transforms, latent)
+        with ONE_AT_A_TIME:
+            value = self.log_joint(*constrained, data)
+        return value + log_abs_det_jacobian(self.latent_transforms, latent)
 
     def unconstrained_group_log_joints(self, theta: Theta, latent: Latent, data: Data) -> Array:
         """The same for every group: one number each."""
         constrained = self.constrained_theta(theta), self.constrained_latent(latent)
         if self.group_log_joint is not None:
-            each = jax.vmap(self.group_log_joint, (None, 0, 0))(*constrained, data)
+            with ONE_AT_A_TIME:
+                each = jax.vmap(self.group_log_joint, (None, 0, 0))(*constrained, data)
         elif self.group_log_joints is not None:
-            each = self.group_log_joints(*constrained, data)
+            with ONE_AT_A_TIME:
+                each = self.group_log_joints(*constrained, data)
         else:
             raise ValueError("This problem has no groups: it was not made by `Problem.grouped`.")
         return each + jax.vmap(lambda one: log_abs_det_jacobian(self.latent_transforms, one))(

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
+from marginax._core.threads import ONE_AT_A_TIME
 from marginax.model.log_joint import Batching
 
 __all__ = ["NumPyroDensity", "split", "with_rows"]
@@ -81,7 +82,8 @@ class NumPyroDensity:
         from numpyro import handlers
 
         model, args, kwargs = self._substituted(theta, latent, self.data)
-        trace = handlers.trace(model).get_trace(*args, **kwargs)
+        with ONE_AT_A_TIME:
+            trace = handlers.trace(model).get_trace(*args, **kwargs)
         return {name: trace[name]["value"] for name in latent}
 
     def _substituted(self, theta: PyTree, latent: PyTree, data: Any) -> Any:

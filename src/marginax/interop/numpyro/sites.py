@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from marginax._core.threads import ONE_AT_A_TIME
 from marginax.interop.numpyro.density import with_rows
 from marginax.model.transforms import Transform, correlation_cholesky, identity, interval, positive
 
@@ -120,7 +121,8 @@ def _trace(model: Any, args: Any, kwargs: Any, values: dict[str, Any] | None = N
     model = handlers.substitute(handlers.seed(model, 0), substitute_fn=init_to_uniform(radius=0.0))
     if values is not None:
         model = handlers.substitute(model, data=values)
-    return handlers.trace(model).get_trace(*args, **kwargs)
+    with ONE_AT_A_TIME:
+        return handlers.trace(model).get_trace(*args, **kwargs)
 
 
 def _refuse(params: dict[str, Any], latents: dict[str, Any]) -> None:
