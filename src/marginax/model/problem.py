@@ -248,14 +248,15 @@ class Problem:
     def unconstrained_group_log_joints(self, theta: Theta, latent: Latent, data: Data) -> Array:
         """The same for every group: one number each."""
         constrained = self.constrained_theta(theta), self.constrained_latent(latent)
-        if self.group_log_joint is not None:
-            with ONE_AT_A_TIME:
+        with ONE_AT_A_TIME:
+            if self.group_log_joint is not None:
                 each = jax.vmap(self.group_log_joint, (None, 0, 0))(*constrained, data)
-        elif self.group_log_joints is not None:
-            with ONE_AT_A_TIME:
+            elif self.group_log_joints is not None:
                 each = self.group_log_joints(*constrained, data)
-        else:
-            raise ValueError("This problem has no groups: it was not made by `Problem.grouped`.")
+            else:
+                raise ValueError(
+                    "This problem has no groups: it was not made by `Problem.grouped`."
+                )
         return each + jax.vmap(lambda one: log_abs_det_jacobian(self.latent_transforms, one))(
             latent
         )
