@@ -114,7 +114,7 @@ def code_checksum() -> str:
 
 def make(name: str) -> bool:
     """Makes a table, and notes it; whether that went well."""
-    began, clock, code = time.monotonic(), time.time(), code_checksum()
+    began, code = time.time(), code_checksum()
     said = ""
     for command in TABLES[name].commands:
         print(f"{name}: python {command}", flush=True)
@@ -127,10 +127,10 @@ def make(name: str) -> bool:
     for file in TABLES[name].files:
         if file.endswith(".txt"):
             (RESULTS / file).write_text(said)
-        elif not (RESULTS / file).exists() or (RESULTS / file).stat().st_mtime < clock:
+        elif not (RESULTS / file).exists() or (RESULTS / file).stat().st_mtime < began:
             print(f"  failed: none of its commands wrote {file}", flush=True)
             return False
-    seconds = round(time.monotonic() - began)
+    seconds = round(time.time() - began)
     made = json.loads(MADE.read_text()) if MADE.exists() else {}
     day = datetime.datetime.now(datetime.UTC).date().isoformat()
     made[name] = {"day": day, "seconds": seconds, "code": code}
