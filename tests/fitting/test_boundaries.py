@@ -11,6 +11,7 @@ import marginax as mx
 from marginax.fitting.boundaries import find_ends, with_information_inside
 from marginax.fitting.directions import runaways, with_tested_directions
 from marginax.fitting.fit_state import FitState
+from marginax.fitting.uncertainty import unbounded
 from marginax.likelihood.second_derivatives import checked_information
 
 pytestmark = pytest.mark.usefixtures("as_users_write")
@@ -41,9 +42,24 @@ def test_the_others_follow_to_a_boundary():
         level, span = theta[0], jnp.exp(theta[1])
         return -0.5 * ((level + span / 2 - 1.0) / 0.01) ** 2 - 1e-4 * (span - 0.2) ** 2
 
-    found = state_at(log_likelihood, [0.9, np.log(0.2)])
-    ends = find_ends(problem(a=mx.transforms.identity, b=POSITIVE), found)
-    assert ends.sides == {1: -1.0}
+    both = problem(a=mx.transforms.identity, b=POSITIVE)
+    assert find_ends(both, state_at(log_likelihood, [0.998, np.log(0.004)])).sides == {1: -1.0}
+    # Ten standard errors of the level along, the level is not what it is at the boundary.
+    far = state_at(log_likelihood, [0.9, np.log(0.2)])
+    assert find_ends(both, far)[1:] == ({}, [])
+
+
+def test_parameters_known_only_together_are_at_no_boundary():
+    """All groups in one class: `gap is at the boundary`, and `low` had a standard error there."""
+
+    def log_likelihood(theta):
+        return -2.0 * (theta[0] + jnp.exp(theta[1]) - 2.4) ** 2
+
+    found = state_at(log_likelihood, [2.4 - 6.6, np.log(6.6)])
+    both = problem(a=mx.transforms.identity, b=POSITIVE)
+    assert find_ends(both, found)[1:] == ({}, [])
+    assert np.all(np.diag(with_tested_directions(found).information) > 0)
+    assert np.any(unbounded(with_tested_directions(found).information))
 
 
 def test_a_parameter_that_falls_to_neither_side_is_not_at_a_boundary():

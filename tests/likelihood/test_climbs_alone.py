@@ -126,7 +126,7 @@ def test_a_lower_top_is_apart_if_the_way_leads_down_somewhere(share, depth, is_a
 
 def test_gaps_are_told_of_lower_maxima_alone():
     best = ended(0.0, -100.0)
-    lower = [ended(5.0, -101.5), ended(9.0, -107.0)]
+    lower = [ended(5.0, -101.5), ended(9.0, -107.0), ended(5.01, -101.5), ended(9.01, -107.0)]
     others = [
         best,
         ended(5.0, -101.5, settled=False),

@@ -10,8 +10,8 @@ import jax
 import numpy as np
 
 from marginax.fitting.fit_state import FitState
-from marginax.fitting.uncertainty import scaled_eigen
 from marginax.likelihood.climbs import Maximum
+from marginax.likelihood.information import marginal_errors, scaled_eigen
 from marginax.likelihood.newton import climb, restricted, with_some
 from marginax.likelihood.plateaus import is_rounding
 from marginax.likelihood.second_derivatives import checked_information
@@ -24,7 +24,6 @@ from marginax.model.transforms.trees import is_transform
 __all__ = [
     "Ends",
     "find_ends",
-    "marginal_errors",
     "transform_of_each",
     "value_elsewhere",
     "with_information_inside",
@@ -34,6 +33,7 @@ NEAR = 4.0  # on the reals, towards an end of what is allowed
 FURTHER = tuple(2.0**k for k in range(3, 13))  # from within a plateau, on the reals
 LOOSE = 2.0  # a standard error on the reals: with a smaller one any end is far away
 ALIKE = 1e-3  # a log likelihood that is as high
+RIDGE = 0.1  # a fall that the others made good by moving half a standard error and more
 FOLLOWING = 20  # steps that the other parameters have to follow one that is moved
 MOST_INWARDS, UNCHANGED = 12, 1e-6  # moves of 1 on the reals, and in the log likelihood
 OUTWARDS = (8.0, 4.0, 2.0)  # on the reals: where what the others know is asked again
@@ -68,7 +68,7 @@ def find_ends(problem: Problem, state: FitState) -> Ends:
         sides = _sides_as_high(state.maximum, i, both)
         if len(sides) == 2:
             ends.undetermined.append(i)
-        elif sides:
+        elif sides and not _is_on_a_ridge(state.maximum, i, sides[0]):
             ends.sides[i] = sides[0]
             ends.sentences[i] = (
                 f"{name} is at the boundary: the likelihood is as high at "
@@ -76,13 +76,6 @@ def find_ends(problem: Problem, state: FitState) -> Ends:
                 "are with it fixed there, and a likelihood-ratio test of it is conservative."
             )
     return ends
-
-
-def marginal_errors(information: np.ndarray) -> np.ndarray:
-    """Standard errors, the other parameters not fixed; very large where nothing is known."""
-    scale, w, v = scaled_eigen(information)
-    variance = np.sum(v**2 / np.maximum(w, np.finfo(float).eps), axis=1)
-    return np.asarray(np.sqrt(variance) / scale)
 
 
 def value_elsewhere(
@@ -140,6 +133,20 @@ def _sides_as_high(maximum: Maximum, index: int, limits: dict[float, float | Non
         if True not in found.values():  # one is lower, and the other where numbers end
             return [one for one in found if found[one] is None]
     return [one for one in found if found[one]]
+
+
+def _is_on_a_ridge(maximum: Maximum, index: int, side: float) -> bool:
+    """Whether the way to a boundary is as high only if the others go along, far from their places.
+
+    They are not known then with the parameter fixed where it is, and what it is with them fixed
+    says nothing: the information has the direction in which they go together.
+    """
+    function, best = maximum.function, maximum.best
+    alone = best.theta.copy()
+    alone[index] += side * NEAR
+    fall = best.local.value - function.value_at(alone, best.local.extra)
+    falls = bool(np.isfinite(fall) and fall > RIDGE)
+    return falls and not is_rounding(function, alone, best.local.extra)
 
 
 def _as_high(

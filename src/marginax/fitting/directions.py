@@ -11,9 +11,9 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from marginax._core.processes import whole
-from marginax.fitting.boundaries import marginal_errors, transform_of_each, value_elsewhere
+from marginax.fitting.boundaries import transform_of_each, value_elsewhere
 from marginax.fitting.fit_state import FitState
-from marginax.fitting.uncertainty import scaled_eigen
+from marginax.likelihood.information import marginal_errors, scaled_eigen
 from marginax.model.groups import interacting
 from marginax.model.parameter_table import unconstrained_names
 from marginax.model.problem import Problem

@@ -24,10 +24,10 @@ from marginax.likelihood.climbs import (
     Maximum,
     as_high,
     gaps_below,
-    maximum_from,
 )
 from marginax.likelihood.from_draws import climb_by_draws, likelihood_from_draws
 from marginax.likelihood.functions import modes_of
+from marginax.likelihood.further_out import highest_from
 from marginax.likelihood.methods import likelihood_of_all
 from marginax.likelihood.newton import Climb
 from marginax.likelihood.posterior import (
@@ -100,7 +100,7 @@ def maximize(
             # Particles that move latent by latent do not see how these go together.
             blind = structure is not None and not structure.factors.traceable
             lost = [blind or status in ("diverged", "nonfinite") for status in ran.statuses]
-            return state.at_maximum(maximum_from(starts.function, ends_of(ran), climbs, lost))
+            return state.at_maximum(highest_from(starts.function, ends_of(ran), climbs, lost))
     except KeyboardInterrupt:
         return at_top(state, strategy, climbs)._replace(
             interrupted="Ctrl-C during Newton's last steps: the estimate is from before them, "
@@ -137,7 +137,7 @@ def _maximum_of_all(
     function = likelihood_of_all(double, few, top, mesh)
     if function is None:
         return state
-    state = state.at_maximum(maximum_from(function, ends_of(ran), []))
+    state = state.at_maximum(highest_from(function, ends_of(ran), []))
     agreeing = sum(as_high(one, top) for one in finite)
     lower = gaps_below(starts.function, top, finite)
     return state._replace(agreeing=agreeing, lower_in_sample=lower)

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from marginax.likelihood.information import scaled_eigen
 from marginax.model.parameter_table import unconstrained_names
 from marginax.model.problem import Problem
 from marginax.model.transforms import Transform, identity
@@ -15,7 +16,6 @@ __all__ = [
     "delta_method",
     "inverse_information",
     "likelihood_ratio",
-    "scaled_eigen",
     "unbounded",
 ]
 
@@ -63,13 +63,6 @@ def unbounded(information: np.ndarray) -> np.ndarray:
     _, w, v = scaled_eigen(information)
     share = np.sum(v[:, w < NO_INFORMATION] ** 2, axis=1)
     return np.asarray(share > 1e-6)
-
-
-def scaled_eigen(information: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The units that make the diagonal 1, and eigenvalues and eigenvectors in them."""
-    scale = np.sqrt(np.maximum(np.abs(np.diag(information)), 1e-300))
-    scaled = information / np.outer(scale, scale)
-    return scale, *np.linalg.eigh((scaled + scaled.T) / 2)
 
 
 class LikelihoodRatio(NamedTuple):

@@ -27,6 +27,7 @@ from marginax.formulas.solution import Effects, Number, Solution
 from marginax.likelihood.blocks import as_blocks, chunk_of, finite_values
 from marginax.likelihood.climbs import Maximum, climb_from_starts, maximum_from
 from marginax.likelihood.functions import LikelihoodFunction, modes_of
+from marginax.likelihood.further_out import highest_from
 from marginax.likelihood.posterior import posterior_sampler
 from marginax.likelihood.profile import profile_of
 from marginax.likelihood.proposals import as_modes, proposals_by_chunk
@@ -97,7 +98,9 @@ def _climbed(mixed: MixedProblem, family: Family) -> FitState:
             raise ValueError(f"The likelihood of this model cannot be computed: {found}")
         function = found
     made = climb_from_starts(function, thetas)
-    maximum = maximum_from(made.function, _ends(made.climbs, thetas), made.climbs)
+    # Where the density of a row is log-concave, nothing is known to be higher far out.
+    highest = maximum_from if family.is_log_concave else highest_from
+    maximum = highest(made.function, _ends(made.climbs, thetas), made.climbs)
     if maximum is None:
         raise ValueError(
             "The likelihood of this model is not finite where the data suggest to begin. Look for "

@@ -311,7 +311,7 @@ def _are_one(one: Climb, other: Climb) -> bool:
 
 
 def gaps_below(function: LikelihoodFunction, best: Climb, climbs: list[Climb]) -> tuple[float, ...]:
-    """By how much the likelihood is lower at every maximum that is not as high as the best.
+    """By how much the likelihood is lower at every maximum that is not as high as the best, once.
 
     Args:
         function: what was climbed.
@@ -319,7 +319,8 @@ def gaps_below(function: LikelihoodFunction, best: Climb, climbs: list[Climb]) -
         climbs: all of them.
     """
     lower = [one for one in climbs if one.settled and not as_high(one, best) and _bends(one, best)]
-    apart = [one for one in lower if _is_apart(function, one, best)]
+    once = [one for i, one in enumerate(lower) if not any(_are_one(one, o) for o in lower[:i])]
+    apart = [one for one in once if _is_apart(function, one, best)]
     return tuple(best.local.value - one.local.value for one in apart)
 
 

@@ -1,0 +1,153 @@
+"""A look far from where climbs ended: at what, how far, and what becomes of a higher maximum."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from closed_likelihood import closed_likelihood
+
+from marginax.likelihood import further_out
+from marginax.likelihood.climbs import Maximum
+from marginax.likelihood.functions import LikelihoodFunction
+from marginax.likelihood.further_out import highest_from
+from marginax.likelihood.newton import Climb, Local
+
+
+def hill_and_plateau(height):
+    """A hill of height 0 at (0, 0), a valley, and a plateau where x > 4, highest at y = 1."""
+
+    def log_likelihood(theta):
+        x, y = theta
+        plateau = height + jax.nn.log_sigmoid(4.0 * (x - 3.0))
+        return jnp.logaddexp(-0.5 * (x**2 + y**2), plateau - 0.5 * (y - 1.0) ** 2)
+
+    described = closed_likelihood(log_likelihood)
+    return described._replace(describe=lambda theta, extra: None)
+
+
+def top_at(function, *theta):
+    return Climb(np.array(theta), function.evaluate(np.array(theta), None), 9, True)
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_a_plateau_beyond_a_valley_is_found_from_starts_that_agree(sign):
+    one = hill_and_plateau(0.5)
+
+    def flipped(theta, extra):
+        there = one.evaluate(theta * [sign, 1.0], extra)
+        hessian = there.hessian * np.array([[1.0, sign], [sign, 1.0]])
+        return there._replace(gradient=there.gradient * [sign, 1.0], hessian=hessian)
+
+    function = one._replace(evaluate=flipped)
+    known = [top_at(function, 0.0, 0.0)] * 3
+    ends = np.array([[np.nan, 1.0], [-3.0 * sign, 1.0], [0.0, 1.0]])
+    maximum = highest_from(function, ends, known)
+    assert maximum.best.local.value == pytest.approx(0.5, abs=1e-3)
+    assert maximum.best.theta * [sign, 1.0] == pytest.approx([8.0, 1.0], abs=1.0)
+    assert maximum.lower == pytest.approx((0.5,), abs=2e-3)  # the hill, once
+    assert maximum.start == 2  # of the ends that were given, the nearest
+
+
+@pytest.mark.parametrize("height", [-1.0, -3.0])
+def test_a_lower_plateau_changes_nothing(height):
+    function = hill_and_plateau(height)
+    known = [top_at(function, 0.0, 0.0)]
+    maximum = highest_from(function, np.array([[0.0, 0.0]]), known)
+    assert maximum.best.theta == pytest.approx([0.0, 0.0], abs=1e-3)
+    assert (maximum.start, maximum.agreeing, maximum.lower) == (0, 1, ())
+
+
+class Asked:
+    """-z' A z / 2 beside `far`, what there is where a coordinate is further than 3 away."""
+
+    def __init__(self, information, far, slope=1.0):
+        self.information, self.far, self.slope = np.asarray(information, float), far, slope
+        self.valued, self.evaluated = [], []
+
+    def value(self, theta, extra):
+        self.valued.append(theta.tolist())
+        return self.far
+
+    def evaluate(self, theta, extra):
+        self.evaluated.append(theta.tolist())
+        gradient = self.slope * np.sign(theta - 10.0)
+        return Local(self.far, gradient, -self.information, extra)
+
+    def maximum(self, **more):
+        function = LikelihoodFunction(None, self.evaluate, None, value=self.value, **more)
+        theta = np.full(len(self.information), 10.0)
+        local = Local(0.0, 0 * theta, -self.information, "extra")
+        return Maximum(Climb(theta, local, 1, True), 0, 1, (), function, None)
+
+
+def test_it_looks_four_standard_errors_out_with_the_others_where_they_are():
+    asked = Asked([[4.0, 1.0], [1.0, 1.0]], far=-3.99)
+    rising = further_out._rising_far_out(asked.maximum())
+    first, second = 4.0 * (1 / 3.0) ** 0.5, 4.0 * (4 / 3.0) ** 0.5  # of the inverse
+    out = [[10 - first, 10], [10 + first, 10], [10, 10 - second], [10, 10 + second]]
+    np.testing.assert_allclose(asked.valued, out)
+    np.testing.assert_allclose(rising, out)
+    np.testing.assert_allclose(asked.evaluated, out)
+
+
+@pytest.mark.parametrize("far", [-4.0, -9.0, np.nan, -np.inf])
+def test_where_the_likelihood_has_fallen_nothing_is_evaluated(far):
+    asked = Asked(np.eye(1), far)
+    assert further_out._rising_far_out(asked.maximum()) == []
+    assert len(asked.valued) == 2
+    assert asked.evaluated == []
+
+
+@pytest.mark.parametrize("slope", [-1.0, 0.0, np.nan])
+def test_where_it_leads_back_nothing_is_climbed(slope):
+    asked = Asked(np.eye(1), far=0.0, slope=slope)
+    assert further_out._rising_far_out(asked.maximum()) == []
+    assert len(asked.evaluated) == 2
+
+
+def test_loose_parameters_and_draws_are_left_alone():
+    asked = Asked(np.diag([0.25, 0.26]), far=0.0)
+    further_out._rising_far_out(asked.maximum())
+    assert [theta[0] for theta in asked.valued] == [10.0, 10.0]  # its error is two lengths
+    assert [theta[1] for theta in asked.valued] != [10.0, 10.0]
+    lengths = np.array([1.1, 0.9])
+    asked.valued.clear()
+    further_out._rising_far_out(asked.maximum(lengths=lengths))
+    assert [theta[1] for theta in asked.valued] == [10.0, 10.0]
+    asked.valued.clear()
+    assert further_out._rising_far_out(asked.maximum(evaluate_finely=asked.evaluate)) == []
+    assert asked.valued == []
+    flat = Asked(np.diag([0.0, 1.0]), far=0.0)
+    further_out._rising_far_out(flat.maximum())
+    assert [theta[0] for theta in flat.valued] == [10.0, 10.0]
+
+
+@pytest.mark.parametrize(("change", "kept"), [(-1e-2, True), (-1e-4, False), (1.0, False)])
+def test_what_a_second_look_lost_is_kept(monkeypatch, change, kept):
+    asked = Asked(np.eye(1), far=0.0)
+    first = asked.maximum()
+    local = first.best.local._replace(value=change)
+    second = first._replace(best=first.best._replace(local=local), start=7)
+    calls = []
+
+    def maximum_from(function, ends, known, is_lost):
+        calls.append((np.asarray(ends).tolist(), is_lost))
+        return first if len(calls) == 1 else second
+
+    monkeypatch.setattr(further_out, "maximum_from", maximum_from)
+    ends = np.array([[9.0], [10.5]])
+    got = highest_from(first.function, ends, [], [True, False])
+    assert (got is first) == kept
+    assert got.start == (0 if kept else 1)
+    assert calls[0] == ([[9.0], [10.5]], [True, False])
+    assert calls[1] == ([[9.0], [10.5], [6.0], [14.0]], [True, False, False, False])
+
+
+def test_nowhere_finite_is_no_maximum(monkeypatch):
+    monkeypatch.setattr(further_out, "maximum_from", lambda *_: None)
+    asked = Asked(np.eye(1), far=0.0)
+    first = asked.maximum()
+    assert highest_from(first.function, np.zeros((1, 1)), []) is None
+    found = iter([first, None])
+    monkeypatch.setattr(further_out, "maximum_from", lambda *_: next(found))
+    assert highest_from(first.function, np.zeros((1, 1)), []) is first
