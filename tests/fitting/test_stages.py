@@ -58,7 +58,7 @@ def test_ctrl_c_keeps_what_is_known(monkeypatch):
         )
 
     problem, everything = intercepts(), Strategy(None, interrupt)
-    monkeypatch.setattr(stages, "maximum_from", interrupt)
+    monkeypatch.setattr(stages, "highest_from", interrupt)
     starts = Starts(np.zeros((2, 1)), quadrature_likelihood(problem), (low, top))
     state = stages.maximize(problem, everything, starts, ran_to(np.zeros(1)), None)
     np.testing.assert_array_equal(state.theta, [1.0])
