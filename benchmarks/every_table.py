@@ -87,12 +87,31 @@ TABLES = {
         ("many_groups_on_a_gpu.txt",),
         "an NVIDIA GPU",
     ),
+    "many_latents_on_a_gpu": Table(
+        (
+            "-m benchmarks.many_latents --one crossed 0",
+            "-m benchmarks.many_latents --one crossed 0",  # with compiled programs kept
+            "-m benchmarks.many_latents --one volatility 0",
+            "-m benchmarks.many_latents --one binary 0",
+            "-m benchmarks.many_latents --one field 0",
+        ),
+        ("many_latents_on_a_gpu.txt",),
+        "an NVIDIA GPU",
+    ),
     "kernel_accuracy": _script("kernel_accuracy"),
     "non_gaussian": _script("non_gaussian", "non_gaussian.txt"),
     "constrained_latents": _script("constrained_latents"),
     "communication": _script("communication"),
     "mixed_families": _script("mixed_families"),
-    "stopping_rules": _script("stopping_rules", "stopping_rules.txt"),
+    "stopping_rules": Table(
+        (
+            "-m benchmarks.stopping_rules --only toy",
+            "-m benchmarks.stopping_rules --only random_intercept",
+            "-m benchmarks.stopping_rules --only logistic",
+        ),
+        ("stopping_rules.txt",),
+        "an NVIDIA GPU: five minutes, without one over two hours",
+    ),
     "coverage": _script("coverage", options="--processes 2"),
     "mixed_coverage": _script("mixed_coverage"),
 }
