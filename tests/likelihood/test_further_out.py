@@ -122,7 +122,9 @@ def test_loose_parameters_and_draws_are_left_alone():
     assert [theta[0] for theta in flat.valued] == [10.0, 10.0]
 
 
-@pytest.mark.parametrize(("change", "kept"), [(-1e-2, True), (-1e-4, False), (1.0, False)])
+@pytest.mark.parametrize(
+    ("change", "kept"), [(-1e-2, True), (-1e-3, True), (-1e-4, False), (1.0, False)]
+)
 def test_what_a_second_look_lost_is_kept(monkeypatch, change, kept):
     asked = Asked(np.eye(1), far=0.0)
     first = asked.maximum()
@@ -148,6 +150,16 @@ def test_nowhere_finite_is_no_maximum(monkeypatch):
     asked = Asked(np.eye(1), far=0.0)
     first = asked.maximum()
     assert highest_from(first.function, np.zeros((1, 1)), []) is None
-    found = iter([first, None])
+    found, lost = iter([first, None]), []
+    monkeypatch.setattr(
+        further_out, "maximum_from", lambda *given: lost.append(given[3]) or next(found)
+    )
+    assert highest_from(first.function, np.zeros((1, 1)), []) is first
+    assert lost == [None, [False] * 3]
+
+
+def test_nothing_is_climbed_again_without_a_reason(monkeypatch):
+    first = Asked(np.eye(1), far=-9.0).maximum()
+    found = iter([first])
     monkeypatch.setattr(further_out, "maximum_from", lambda *_: next(found))
     assert highest_from(first.function, np.zeros((1, 1)), []) is first
