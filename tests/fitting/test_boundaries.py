@@ -8,10 +8,9 @@ from closed_likelihood import closed_likelihood, maximum_at
 from jax.scipy.stats import norm
 
 import marginax as mx
-from marginax.fitting.boundaries import find_ends, with_information_inside
+from marginax.fitting.boundaries import find_ends, with_flat_ridges, with_information_inside
 from marginax.fitting.directions import runaways, with_tested_directions
 from marginax.fitting.fit_state import FitState
-from marginax.fitting.uncertainty import unbounded
 from marginax.likelihood.second_derivatives import checked_information
 
 pytestmark = pytest.mark.usefixtures("as_users_write")
@@ -45,21 +44,50 @@ def test_the_others_follow_to_a_boundary():
     both = problem(a=mx.transforms.identity, b=POSITIVE)
     assert find_ends(both, state_at(log_likelihood, [0.998, np.log(0.004)])).sides == {1: -1.0}
     # Ten standard errors of the level along, the level is not what it is at the boundary.
-    far = state_at(log_likelihood, [0.9, np.log(0.2)])
-    assert find_ends(both, far)[1:] == ({}, [])
+    ends = find_ends(both, state_at(log_likelihood, [0.9, np.log(0.2)]))
+    assert (ends.sides, ends.undetermined, ends.ridges) == ({}, [], [1])
 
 
-def test_parameters_known_only_together_are_at_no_boundary():
+def test_parameters_known_only_together_are_not_known():
     """All groups in one class: `gap is at the boundary`, and `low` had a standard error there."""
 
     def log_likelihood(theta):
-        return -2.0 * (theta[0] + jnp.exp(theta[1]) - 2.4) ** 2
+        return -2.0 * (theta[0] + jnp.exp(theta[1]) - 2.4) ** 2 - 50.0 * (theta[2] - 1.0) ** 2
 
-    found = state_at(log_likelihood, [2.4 - 6.6, np.log(6.6)])
+    found = state_at(log_likelihood, [2.4 - 6.6, np.log(6.6), 1.0])
+    three = problem(a=mx.transforms.identity, b=POSITIVE, c=mx.transforms.identity)
+    ends = find_ends(three, found)
+    assert (ends.sides, ends.undetermined, ends.ridges) == ({}, [], [1])
+    information = with_flat_ridges(found, ends.ridges).information
+    np.testing.assert_allclose(information, np.diag([0.0, 0.0, 100.0]), atol=1e-9)
+
+
+def test_a_ridge_to_infinity_leaves_neither_of_two_parameters_an_error():
+    """log gap had one of 0.035, that with `low` held where it is."""
+
+    def log_likelihood(theta):
+        return -2.0 * (theta[0] + jnp.exp(theta[1]) - 2.4) ** 2 - jnp.exp(theta[0])
+
+    found = state_at(log_likelihood, [2.4 - 14.3, np.log(14.3)])
     both = problem(a=mx.transforms.identity, b=POSITIVE)
-    assert find_ends(both, found)[1:] == ({}, [])
-    assert np.all(np.diag(with_tested_directions(found).information) > 0)
-    assert np.any(unbounded(with_tested_directions(found).information))
+    ends = find_ends(both, found)
+    assert ends.ridges == [1]
+    flat = with_flat_ridges(found, ends.ridges)
+    unknown = [*runaways(both, flat), *ends.undetermined]
+    assert np.all(with_tested_directions(flat.without_information(unknown)).information == 0)
+
+
+def test_what_hardly_goes_along_with_a_ridge_keeps_what_is_known_of_it():
+    information = np.array([[4.0, 3.9, 0.5], [3.9, 4.0, 0.0], [0.5, 0.0, 1.0]])
+    found = FitState(np.zeros(3), 0, information=information)
+    left = with_flat_ridges(found, [1]).information
+    np.testing.assert_allclose(left[np.ix_([0, 2], [0, 2])], [[4 - 3.9**2 / 4, 0.5], [0.5, 1.0]])
+    assert np.all(left[1] == 0)
+    assert np.all(left[:, 1] == 0)
+    at_an_end = found._replace(boundaries={2: "at the boundary"})
+    left = with_flat_ridges(at_an_end, [1]).information
+    np.testing.assert_allclose(left[2], [0.5, 0.0, 1.0])
+    assert with_flat_ridges(found, []) is found
 
 
 def test_a_parameter_that_falls_to_neither_side_is_not_at_a_boundary():

@@ -139,6 +139,19 @@ def test_gaps_are_told_of_lower_maxima_alone():
     assert gaps_below(ridge, best, [*others, *lower]) == ()
 
 
+def test_of_climbs_that_are_one_any_may_be_the_one_that_is_apart():
+    best, flat = ended(0.0, -100.0), [[-1e-5]]
+    far, near = ended(9.0, -103.0, flat), ended(5.0, -103.0, flat)
+
+    def value(theta, extra):  # a dip that three quarters of the way from 9 does not reach
+        return -200.0 if 0.5 < theta[0] < 2.0 else -100.0
+
+    function = LikelihoodFunction(None, None, None, value=value)
+    assert gaps_below(function, best, [far, near]) == pytest.approx((3.0,))
+    assert gaps_below(function, best, [near, far]) == pytest.approx((3.0,))
+    assert gaps_below(function, best, [far]) == ()
+
+
 @pytest.mark.parametrize(
     ("other", "is_one"),
     [

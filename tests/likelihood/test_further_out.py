@@ -57,8 +57,21 @@ def test_a_lower_plateau_changes_nothing(height):
     assert (maximum.start, maximum.agreeing, maximum.lower) == (0, 1, ())
 
 
+def test_a_lower_hill_is_told_of():
+    """Starts agreed on the best; another hill that they did not see is lower by 1."""
+
+    def log_likelihood(theta):
+        return jnp.logaddexp(-0.5 * theta[0] ** 2, -1.0 - 0.5 * (theta[0] - 6.0) ** 2)
+
+    function = closed_likelihood(log_likelihood)._replace(describe=lambda theta, extra: None)
+    maximum = highest_from(function, np.zeros((1, 1)), [top_at(function, 0.0)])
+    assert maximum.best.theta == pytest.approx([0.0], abs=1e-4)
+    assert maximum.lower == pytest.approx((1.0,), abs=1e-4)
+    assert maximum.agreeing == 1
+
+
 class Asked:
-    """-z' A z / 2 beside `far`, what there is where a coordinate is further than 3 away."""
+    """-z' A z / 2, but `far` with a slope outwards wherever one looks."""
 
     def __init__(self, information, far, slope=1.0):
         self.information, self.far, self.slope = np.asarray(information, float), far, slope
@@ -74,7 +87,8 @@ class Asked:
         return Local(self.far, gradient, -self.information, extra)
 
     def maximum(self, **more):
-        function = LikelihoodFunction(None, self.evaluate, None, value=self.value, **more)
+        more = {"value": self.value, **more}
+        function = LikelihoodFunction(None, self.evaluate, None, **more)
         theta = np.full(len(self.information), 10.0)
         local = Local(0.0, 0 * theta, -self.information, "extra")
         return Maximum(Climb(theta, local, 1, True), 0, 1, (), function, None)
@@ -88,6 +102,9 @@ def test_it_looks_four_standard_errors_out_with_the_others_where_they_are():
     np.testing.assert_allclose(asked.valued, out)
     np.testing.assert_allclose(rising, out)
     np.testing.assert_allclose(asked.evaluated, out)
+    again = Asked(asked.information, far=-3.99)
+    np.testing.assert_allclose(further_out._rising_far_out(again.maximum(value=None)), out)
+    assert again.valued == []
 
 
 @pytest.mark.parametrize("far", [-4.0, -9.0, np.nan, -np.inf])
@@ -96,12 +113,25 @@ def test_where_the_likelihood_has_fallen_nothing_is_evaluated(far):
     assert further_out._rising_far_out(asked.maximum()) == []
     assert len(asked.valued) == 2
     assert asked.evaluated == []
+    assert further_out._rising_far_out(asked.maximum(value=None)) == []
 
 
-@pytest.mark.parametrize("slope", [-1.0, 0.0, np.nan])
-def test_where_it_leads_back_nothing_is_climbed(slope):
-    asked = Asked(np.eye(1), far=0.0, slope=slope)
-    assert further_out._rising_far_out(asked.maximum()) == []
+@pytest.mark.parametrize(
+    ("far", "slope", "is_climbed"),
+    [
+        (0.0, -1.0, False),
+        (0.0, 0.0, False),
+        (0.0, np.nan, False),
+        (0.0, 1e-9, False),  # rounding, of a plateau
+        (0.0, 1e-7, True),  # times a standard error of 100
+        (1e-3, -1.0, False),
+        (2e-3, -1.0, True),  # higher, and its top nearer
+    ],
+)
+def test_where_it_leads_back_nothing_is_climbed(far, slope, is_climbed):
+    asked = Asked(np.eye(1) / 100**2, far, slope)
+    rising = further_out._rising_far_out(asked.maximum(lengths=np.array([100.0])))
+    assert len(rising) == (2 if is_climbed else 0)
     assert len(asked.evaluated) == 2
 
 
@@ -123,13 +153,22 @@ def test_loose_parameters_and_draws_are_left_alone():
 
 
 @pytest.mark.parametrize(
-    ("change", "kept"), [(-1e-2, True), (-1e-3, True), (-1e-4, False), (1.0, False)]
+    ("gain", "which"),
+    [
+        (-1e-2, "first"),
+        (-1.1e-3, "first"),
+        (-9e-4, "lower"),
+        (9e-4, "lower"),
+        (1.1e-3, "second"),
+        (np.nan, "first"),
+    ],
 )
-def test_what_a_second_look_lost_is_kept(monkeypatch, change, kept):
-    asked = Asked(np.eye(1), far=0.0)
+def test_a_second_look_has_to_be_higher_by_the_same_rule(monkeypatch, gain, which):
+    asked, finer = Asked(np.eye(1), far=0.0), Asked(np.eye(1), far=50.0)
     first = asked.maximum()
-    local = first.best.local._replace(value=change)
-    second = first._replace(best=first.best._replace(local=local), start=7)
+    local = first.best.local._replace(value=50.0 + gain)
+    best = first.best._replace(local=local)
+    second = first._replace(best=best, start=7, lower=(3.0,), function=finer.maximum().function)
     calls = []
 
     def maximum_from(function, ends, known, is_lost):
@@ -139,8 +178,11 @@ def test_what_a_second_look_lost_is_kept(monkeypatch, change, kept):
     monkeypatch.setattr(further_out, "maximum_from", maximum_from)
     ends = np.array([[9.0], [10.5]])
     got = highest_from(first.function, ends, [], [True, False])
-    assert (got is first) == kept
-    assert got.start == (0 if kept else 1)
+    assert (got is first) == (which == "first")
+    assert (got.best is best) == (which == "second")
+    assert got.lower == (() if which == "first" else (3.0,))
+    assert got.start == (1 if which == "second" else 0)
+    assert finer.valued == [[10.0]]
     assert calls[0] == ([[9.0], [10.5]], [True, False])
     assert calls[1] == ([[9.0], [10.5], [6.0], [14.0]], [True, False, False, False])
 

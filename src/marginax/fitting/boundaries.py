@@ -26,6 +26,7 @@ __all__ = [
     "find_ends",
     "transform_of_each",
     "value_elsewhere",
+    "with_flat_ridges",
     "with_information_inside",
 ]
 
@@ -34,6 +35,7 @@ FURTHER = tuple(2.0**k for k in range(3, 13))  # from within a plateau, on the r
 LOOSE = 2.0  # a standard error on the reals: with a smaller one any end is far away
 ALIKE = 1e-3  # a log likelihood that is as high
 RIDGE = 0.1  # a fall that the others made good by moving half a standard error and more
+LOST = 1e-3  # of the information, which is a standard error thirty times as long
 FOLLOWING = 20  # steps that the other parameters have to follow one that is moved
 MOST_INWARDS, UNCHANGED = 12, 1e-6  # moves of 1 on the reals, and in the log likelihood
 OUTWARDS = (8.0, 4.0, 2.0)  # on the reals: where what the others know is asked again
@@ -47,16 +49,18 @@ class Ends(NamedTuple):
         sentences: of those at a boundary, by index.
         sides: on the reals, -1 or 1, where it lies.
         undetermined: those whose likelihood falls to neither side.
+        ridges: those for which it is as high at a boundary only if others go far along.
     """
 
     sentences: dict[int, str]
     sides: dict[int, float]
     undetermined: list[int]
+    ridges: list[int]
 
 
 def find_ends(problem: Problem, state: FitState) -> Ends:
     """Constrained parameters whose likelihood is no lower at the boundary of what is allowed."""
-    ends = Ends({}, {}, [])
+    ends = Ends({}, {}, [], [])
     if state.maximum is None:
         return ends
     names, transforms = unconstrained_names(problem), transform_of_each(problem)
@@ -68,7 +72,9 @@ def find_ends(problem: Problem, state: FitState) -> Ends:
         sides = _sides_as_high(state.maximum, i, both)
         if len(sides) == 2:
             ends.undetermined.append(i)
-        elif sides and not _is_on_a_ridge(state.maximum, i, sides[0]):
+        elif sides and _is_on_a_ridge(state.maximum, i, sides[0]):
+            ends.ridges.append(i)
+        elif sides:
             ends.sides[i] = sides[0]
             ends.sentences[i] = (
                 f"{name} is at the boundary: the likelihood is as high at "
@@ -138,8 +144,7 @@ def _sides_as_high(maximum: Maximum, index: int, limits: dict[float, float | Non
 def _is_on_a_ridge(maximum: Maximum, index: int, side: float) -> bool:
     """Whether the way to a boundary is as high only if the others go along, far from their places.
 
-    They are not known then with the parameter fixed where it is, and what it is with them fixed
-    says nothing: the information has the direction in which they go together.
+    With either fixed the other looks well known, and is not: they are known together alone.
     """
     function, best = maximum.function, maximum.best
     alone = best.theta.copy()
@@ -163,6 +168,28 @@ def _as_high(
             moved[index] += side * move
             return None if is_rounding(maximum.function, moved, maximum.best.local.extra) else False
     return True
+
+
+def with_flat_ridges(state: FitState, ridges: list[int]) -> FitState:
+    """The information of what does not go along with parameters on a ridge, which have none.
+
+    Those that do go along lose nearly all of theirs once a parameter is not held where it is.
+
+    Args:
+        state: with the information.
+        ridges: parameters, by index.
+    """
+    if state.information is None or not ridges:
+        return state
+    size = len(state.information)
+    rest = [i for i in range(size) if i not in ridges and i not in state.boundaries]
+    information = state.information.copy()
+    across = information[np.ix_(ridges, rest)]
+    on_ridges = information[np.ix_(ridges, ridges)]
+    left = information[np.ix_(rest, rest)] - across.T @ np.linalg.pinv(on_ridges) @ across
+    lost = [i for k, i in enumerate(rest) if not left[k, k] > LOST * information[i, i]]
+    information[np.ix_(rest, rest)] = left
+    return state._replace(information=information).without_information([*ridges, *lost])
 
 
 def with_information_inside(state: FitState, sides: dict[int, float]) -> FitState:

@@ -8,7 +8,11 @@ import numpy as np
 from jax.sharding import Mesh
 
 from marginax._core.processes import whole
-from marginax.fitting.boundaries import find_ends, with_information_inside
+from marginax.fitting.boundaries import (
+    find_ends,
+    with_flat_ridges,
+    with_information_inside,
+)
 from marginax.fitting.directions import (
     blind_to_sign,
     interacting_groups,
@@ -219,7 +223,7 @@ def judge(problem: Problem, ran: Run, state: FitState) -> FitState:
                 blind_to_sign=blind_to_sign(double, state),
                 interacting_groups=interacting_groups(double, ran, state),
             )
-            state = with_information_inside(state, ends.sides)
+            state = with_flat_ridges(with_information_inside(state, ends.sides), ends.ridges)
             unknown = [*runaways(double, state), *ends.undetermined]
             return with_tested_directions(state.without_information(unknown))
     except KeyboardInterrupt:

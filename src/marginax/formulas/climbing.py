@@ -13,7 +13,11 @@ from jaxtyping import Array
 
 from marginax._core.disk_cache import kept_on_disk
 from marginax._core.memory import memory_explained
-from marginax.fitting.boundaries import find_ends, with_information_inside
+from marginax.fitting.boundaries import (
+    find_ends,
+    with_flat_ridges,
+    with_information_inside,
+)
 from marginax.fitting.directions import rises_for_ever, runaways, with_tested_directions
 from marginax.fitting.fit_state import FitState
 from marginax.fitting.rough_climbs import few_groups
@@ -77,7 +81,7 @@ def _judged(problem: Problem, state: FitState) -> tuple[FitState, dict[int, floa
     """
     ends = find_ends(problem, state)
     state = state._replace(boundaries=ends.sentences, rises=rises_for_ever(state))
-    state = with_information_inside(state, ends.sides)
+    state = with_flat_ridges(with_information_inside(state, ends.sides), ends.ridges)
     unknown = [*runaways(problem, state, LARGE), *ends.undetermined]
     return with_tested_directions(state.without_information(unknown)), ends.sides
 
@@ -98,7 +102,7 @@ def _climbed(mixed: MixedProblem, family: Family) -> FitState:
             raise ValueError(f"The likelihood of this model cannot be computed: {found}")
         function = found
     made = climb_from_starts(function, thetas)
-    # Where the density of a row is log-concave, nothing is known to be higher far out.
+    # Where the density of a row is log-concave there is one start, and no case of a second hill.
     highest = maximum_from if family.is_log_concave else highest_from
     maximum = highest(made.function, _ends(made.climbs, thetas), made.climbs)
     if maximum is None:

@@ -319,9 +319,9 @@ def gaps_below(function: LikelihoodFunction, best: Climb, climbs: list[Climb]) -
         climbs: all of them.
     """
     lower = [one for one in climbs if one.settled and not as_high(one, best) and _bends(one, best)]
-    once = [one for i, one in enumerate(lower) if not any(_are_one(one, o) for o in lower[:i])]
-    apart = [one for one in once if _is_apart(function, one, best)]
-    return tuple(best.local.value - one.local.value for one in apart)
+    apart = [one for one in lower if _is_apart(function, one, best)]
+    once = [one for i, one in enumerate(apart) if not any(_are_one(one, o) for o in apart[:i])]
+    return tuple(best.local.value - one.local.value for one in once)
 
 
 def _is_apart(function: LikelihoodFunction, one: Climb, best: Climb) -> bool:

@@ -1,7 +1,7 @@
 """The highest maximum, with a look at where the likelihood is nearly as high far from all climbs.
 
-Starts that agree may all lie in the same valley: of two classes that overlap, another maximum may
-have one of them at infinity, where no start led.
+Starts that agree may all have climbed the same hill: of two classes that overlap, another maximum
+may have one of them at infinity, where no start led.
 """
 
 from collections.abc import Sequence
@@ -15,10 +15,11 @@ from marginax.likelihood.newton import Climb, is_finite
 
 __all__ = ["highest_from"]
 
-FAR = 4.0  # standard errors; a quadratic has fallen by 8 there
+FAR = 4.0  # standard errors; a quadratic has fallen by 8 there, and by more if others correlate
 FALLEN = 4.0  # in log likelihood: with less the likelihood is no such quadratic
-LOOSE = 2.0  # a standard error in typical lengths: what is known no better has its own tests
+LOOSE = 2.0  # a standard error in typical lengths: four of a larger one say nothing of a hill
 ALIKE = 1e-3  # a log likelihood that is as high
+RISES = 1e-6  # in log likelihood for a standard error, where less may be rounding
 
 
 def highest_from(
@@ -36,7 +37,7 @@ def highest_from(
         is_lost: which runs diverged.
 
     Returns:
-        The highest of all; None if the likelihood is finite nowhere.
+        The highest of all, and by how much others are lower; None if it is finite nowhere.
     """
     maximum = maximum_from(function, ends, known, is_lost)
     far = [] if maximum is None else _rising_far_out(maximum)
@@ -44,27 +45,35 @@ def highest_from(
         return maximum
     lost = [*(is_lost or [False] * len(ends)), *[False] * len(far)]
     more = maximum_from(function, np.concatenate([ends, far]), known, lost)
-    if more is None or not more.best.local.value > maximum.best.local.value - ALIKE:
+    if more is None:
         return maximum
+    # By one rule: values of different ones are not comparable.
+    before = more.function.value_at(maximum.best.theta, maximum.best.local.extra)
+    gain = more.best.local.value - before
+    if not gain > ALIKE:
+        return maximum._replace(lower=more.lower) if gain > -ALIKE else maximum
     away = [distance(e, more.best) if np.all(np.isfinite(e)) else np.inf for e in ends]
     return more._replace(start=int(np.argmin(away)))
 
 
 def _rising_far_out(maximum: Maximum) -> list[np.ndarray]:
-    """Where one parameter is far out and the likelihood, hardly lower, rises on outwards."""
+    """Where one parameter is far out and the likelihood higher, or hardly lower and rising on."""
     best, function = maximum.best, maximum.function
-    if function.evaluate_finely is not None:  # draws say nothing so far from where they are
+    if function.evaluate_finely is not None:  # by draws, which are not there, or one Gaussian
         return []
     lengths = np.ones(len(best.theta)) if function.lengths is None else function.lengths
     errors = marginal_errors(-best.local.hessian)
-    rising = []
+    top, rising = best.local.value, []
     for i in np.flatnonzero(errors < LOOSE * lengths):
         for side in (-1.0, 1.0):
             moved = best.theta.copy()
             moved[i] += side * FAR * errors[i]
-            if not best.local.value - function.value_at(moved, best.local.extra) < FALLEN:
+            value = function.value  # without derivatives, where that is cheaper
+            if value is not None and not top - value(moved, best.local.extra) < FALLEN:
                 continue
             here = function.evaluate(moved, best.local.extra)
-            if is_finite(here) and side * here.gradient[i] > 0:
+            if not (is_finite(here) and top - here.value < FALLEN):
+                continue
+            if here.value > top + ALIKE or side * here.gradient[i] * errors[i] > RISES:
                 rising.append(moved)
     return rising
