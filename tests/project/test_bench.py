@@ -1,12 +1,15 @@
 """What counts as slower: the comparison with the baseline, without any timing."""
 
+import re
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
+sys.path.extend([str(Path(__file__).parents[2]), str(Path(__file__).parent)])
+from test_structure import LAYERS
+
 from benchmarks import baseline, every_table
 from benchmarks.growth import deviations
 from benchmarks.tables import RESULTS
@@ -63,3 +66,22 @@ def test_the_checksum_is_of_what_is_computed(tmp_path, monkeypatch):
         (package / "a.py").write_text(text)
         told.append(every_table.code_checksum())
     assert told[0] == told[1] != told[2]
+    of_runs = every_table.code_checksum(fits=False)
+    (package / "fitting").mkdir()
+    (package / "fitting" / "fitter.py").write_text("Y = 1")
+    assert every_table.code_checksum(fits=False) == of_runs
+    assert every_table.code_checksum() not in (told[2], of_runs)
+
+
+def test_tables_of_runs_use_nothing_of_fits():
+    """They are not made again when only the code of likelihoods or fits has changed."""
+    above = LAYERS[LAYERS.index(["running"]) + 1 :]
+    assert {*every_table.OF_FITS, "models"} == {folder for layer in above for folder in layer}
+    of_fits = re.compile(
+        rf"mx\.(fit|mixed|from_numpyro)\b|marginax\.({'|'.join(every_table.OF_FITS)})"
+    )
+    root = Path(baseline.__file__).parents[1]
+    for name, table in every_table.TABLES.items():
+        if not table.fits:
+            scripts = [root / f"{one.split()[1].replace('.', '/')}.py" for one in table.commands]
+            assert not any(of_fits.search(path.read_text()) for path in scripts), name
