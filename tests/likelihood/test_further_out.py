@@ -133,6 +133,7 @@ def test_where_it_leads_back_nothing_is_climbed(far, slope, is_climbed):
     rising = further_out._rising_far_out(asked.maximum(lengths=np.array([100.0])))
     assert len(rising) == (2 if is_climbed else 0)
     assert len(asked.evaluated) == 2
+    assert further_out._rising_far_out(Asked(np.eye(1), 0.0, slope=1e-6).maximum()) == []
 
 
 def test_loose_parameters_and_draws_are_left_alone():
@@ -153,20 +154,20 @@ def test_loose_parameters_and_draws_are_left_alone():
 
 
 @pytest.mark.parametrize(
-    ("gain", "which"),
+    ("before", "now", "which"),
     [
-        (-1e-2, "first"),
-        (-1.1e-3, "first"),
-        (-9e-4, "lower"),
-        (9e-4, "lower"),
-        (1.1e-3, "second"),
-        (np.nan, "first"),
+        (50.0, 50.0 - 1e-2, "first"),
+        (1e-3, 0.0, "first"),
+        (50.0, 50.0 - 9e-4, "lower"),
+        (1e-3, 2e-3, "lower"),
+        (50.0, 50.0 + 1.1e-3, "second"),
+        (50.0, np.nan, "first"),
     ],
 )
-def test_a_second_look_has_to_be_higher_by_the_same_rule(monkeypatch, gain, which):
-    asked, finer = Asked(np.eye(1), far=0.0), Asked(np.eye(1), far=50.0)
+def test_a_second_look_has_to_be_higher_by_the_same_rule(monkeypatch, before, now, which):
+    asked, finer = Asked(np.eye(1), far=0.0), Asked(np.eye(1), far=before)
     first = asked.maximum()
-    local = first.best.local._replace(value=50.0 + gain)
+    local = first.best.local._replace(value=now)
     best = first.best._replace(local=local)
     second = first._replace(best=best, start=7, lower=(3.0,), function=finer.maximum().function)
     calls = []
