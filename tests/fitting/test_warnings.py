@@ -88,7 +88,7 @@ def test_other_maxima_of_a_sample_of_the_groups_are_warned_of(monkeypatch):
     climbs = [at(0.0, -10.0), at(5.0, -12.5), at(9.0, -11.0, settled=False)]
     of_all = Maximum(at(0.0, -100.0), 0, 0, (), None, QUADRATURE)
     monkeypatch.setattr(stages, "likelihood_of_all", lambda *args: "of all")
-    monkeypatch.setattr(stages, "highest_from", lambda function, ends, known: of_all)
+    monkeypatch.setattr(stages, "maximum_from", lambda function, ends, known: of_all)
     ran = ran_to(np.zeros((1, 1)))
     low = LikelihoodFunction(None, lambda theta, start: at(float(theta[0]), -20.0).local, None)
     starts = stages.Starts(np.zeros((3, 1)), low, tuple(climbs))  # low ground between the tops

@@ -90,8 +90,8 @@ def _climbed(mixed: MixedProblem, family: Family) -> FitState:
     """The maximum, from the start that the data gave and others where there may be several."""
     problem = mixed.problem
     thetas = _starts(problem, family)
+    few = few_groups(problem) if mixed.is_grouped else None
     if mixed.is_grouped:
-        few = few_groups(problem)
         if few is not None:  # of very many groups, a few say where to begin
             rough = climb_from_starts(_by_quadrature(few, family), thetas)
             thetas = _ends(rough.climbs, thetas)
@@ -102,8 +102,10 @@ def _climbed(mixed: MixedProblem, family: Family) -> FitState:
             raise ValueError(f"The likelihood of this model cannot be computed: {found}")
         function = found
     made = climb_from_starts(function, thetas)
-    # Where the density of a row is log-concave there is one start, and no case of a second hill.
-    highest = maximum_from if family.is_log_concave else highest_from
+    # Where the density of a row is log-concave there is one start, and no case of a second hill;
+    # of very many groups an evaluation takes as long as all climbs of a few.
+    looks = mixed.is_grouped and few is None and not family.is_log_concave
+    highest = highest_from if looks else maximum_from
     maximum = highest(made.function, _ends(made.climbs, thetas), made.climbs)
     if maximum is None:
         raise ValueError(
