@@ -136,6 +136,22 @@ def test_where_it_leads_back_nothing_is_climbed(far, slope, is_climbed):
     assert further_out._rising_far_out(Asked(np.eye(1), 0.0, slope=1e-6).maximum()) == []
 
 
+@pytest.mark.parametrize("parameters", [8, 9])
+def test_of_many_parameters_values_are_of_a_program_of_their_own(parameters):
+    """Of 26 loadings and errors the look took longer than all climbs, by Hessians."""
+    asked = Asked(np.eye(parameters), far=-9.0)
+    more = {"value": None, "value_alone": lambda: asked.value}
+    assert further_out._rising_far_out(asked.maximum(**more)) == []
+    counts = len(asked.valued), len(asked.evaluated)
+    assert counts == ((0, 16) if parameters == 8 else (18, 0))
+    has_its_own = Asked(np.eye(parameters), far=-9.0)
+    further_out._rising_far_out(has_its_own.maximum(value_alone=lambda: asked.value))
+    assert len(has_its_own.valued) == 2 * parameters
+    without = Asked(np.eye(parameters), far=-9.0)
+    further_out._rising_far_out(without.maximum(value=None))
+    assert len(without.evaluated) == 2 * parameters
+
+
 def test_loose_parameters_and_draws_are_left_alone():
     asked = Asked(np.diag([0.25, 0.26]), far=0.0)
     further_out._rising_far_out(asked.maximum())

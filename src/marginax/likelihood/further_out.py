@@ -4,7 +4,8 @@ Starts that agree may all have climbed the same hill: of two classes that overla
 may have one of them at infinity, where no start led.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +20,7 @@ FAR = 4.0  # standard errors; a quadratic has fallen by 8 there, and by more if 
 FALLEN = 4.0  # in log likelihood: with less the likelihood is no such quadratic
 LOOSE = 2.0  # a standard error in typical lengths: four of a larger one say nothing of a hill
 ALIKE = 1e-3  # a log likelihood that is as high
+FEW_PARAMETERS = 8  # up to which evaluations with a Hessian take no longer than another program
 RISES = 1e-6  # in log likelihood for a standard error, where less may be rounding
 
 
@@ -63,12 +65,12 @@ def _rising_far_out(maximum: Maximum) -> list[np.ndarray]:
         return []
     lengths = np.ones(len(best.theta)) if function.lengths is None else function.lengths
     errors = marginal_errors(-best.local.hessian)
+    value = _cheap_value(function, len(errors))
     top, rising = best.local.value, []
     for i in np.flatnonzero(errors < LOOSE * lengths):
         for side in (-1.0, 1.0):
             moved = best.theta.copy()
             moved[i] += side * FAR * errors[i]
-            value = function.value  # without derivatives, where that is cheaper
             if value is not None and not top - value(moved, best.local.extra) < FALLEN:
                 continue
             here = function.evaluate(moved, best.local.extra)
@@ -77,3 +79,12 @@ def _rising_far_out(maximum: Maximum) -> list[np.ndarray]:
             if here.value > top + ALIKE or side * here.gradient[i] * errors[i] > RISES:
                 rising.append(moved)
     return rising
+
+
+def _cheap_value(
+    function: LikelihoodFunction, parameters: int
+) -> Callable[[np.ndarray, Any], float] | None:
+    """The likelihood without derivatives, where that is cheaper; a program of its own for many."""
+    if function.value is None and function.value_alone is not None and parameters > FEW_PARAMETERS:
+        return function.value_alone()
+    return function.value
