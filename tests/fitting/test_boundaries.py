@@ -77,6 +77,15 @@ def test_a_ridge_to_infinity_leaves_neither_of_two_parameters_an_error():
     assert np.all(with_tested_directions(flat.without_information(unknown)).information == 0)
 
 
+def test_two_ridges_may_be_in_units_far_apart():
+    units = np.array([1.0, 1e-12, 1e12])
+    information = np.array([[4.0, 1.0, 1.0], [1.0, 2.0, 0.5], [1.0, 0.5, 2.0]])
+    found = FitState(np.zeros(3), 0, information=information * np.outer(units, units))
+    left = with_flat_ridges(found, [1, 2]).information
+    np.testing.assert_allclose(left[0, 0], 4.0 - 0.8, rtol=1e-12)  # [1, 1] B^-1 [1, 1] is 2 / 2.5
+    assert np.count_nonzero(left) == 1
+
+
 def test_what_hardly_goes_along_with_a_ridge_keeps_what_is_known_of_it():
     information = np.array([[4.0, 3.9, 0.5], [3.9, 4.0, 0.0], [0.5, 0.0, 1.0]])
     found = FitState(np.zeros(3), 0, information=information)

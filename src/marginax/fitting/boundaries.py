@@ -184,11 +184,12 @@ def with_flat_ridges(state: FitState, ridges: list[int]) -> FitState:
     size = len(state.information)
     rest = [i for i in range(size) if i not in ridges and i not in state.boundaries]
     information = state.information.copy()
-    across = information[np.ix_(ridges, rest)]
-    on_ridges = information[np.ix_(ridges, ridges)]
-    left = information[np.ix_(rest, rest)] - across.T @ np.linalg.pinv(on_ridges) @ across
-    lost = [i for k, i in enumerate(rest) if not left[k, k] > LOST * information[i, i]]
-    information[np.ix_(rest, rest)] = left
+    units = scaled_eigen(information)[0]
+    scaled = information / np.outer(units, units)
+    across, on_ridges = scaled[np.ix_(ridges, rest)], scaled[np.ix_(ridges, ridges)]
+    left = scaled[np.ix_(rest, rest)] - across.T @ np.linalg.pinv(on_ridges) @ across
+    lost = [i for k, i in enumerate(rest) if not left[k, k] > LOST]
+    information[np.ix_(rest, rest)] = left * np.outer(units[rest], units[rest])
     return state._replace(information=information).without_information([*ridges, *lost])
 
 
